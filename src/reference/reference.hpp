@@ -1,0 +1,27 @@
+// The oracle: float64, one token and one row at a time, as the definitions in flashdelta.h read. It shares no algorithm
+// with any backend, so agreement means something.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/problem.hpp"
+
+namespace flashdelta::reference {
+
+// One query row. o has head_dim_v numbers. i counts from the sequence's first query.
+struct AttentionRow {
+  std::vector<double> o;
+  double lse = 0;
+};
+AttentionRow attention_row(const AttentionProblem& problem, int64_t sequence, int64_t i, int64_t head_q);
+
+// One value head of one sequence, token by token.
+struct GatedDeltaHead {
+  std::vector<double> o;                         // [length, V]
+  std::vector<double> state;                     // [K, V], after the last token
+  std::vector<std::vector<double>> checkpoints;  // each [K, V]
+};
+GatedDeltaHead gated_delta_head(const GatedDeltaProblem& problem, int64_t sequence, int64_t head_v);
+
+}  // namespace flashdelta::reference
