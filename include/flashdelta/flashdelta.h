@@ -58,7 +58,7 @@ typedef enum flashdelta_dtype {
 } flashdelta_dtype;
 
 typedef enum flashdelta_backend {
-  FLASHDELTA_BACKEND_AUTO = 0, /* CUDA, else CPU: the first that supports the call; never the emulator */
+  FLASHDELTA_BACKEND_AUTO = 0, /* where q's memory lies: CUDA for device memory, else CPU; never the emulator */
   FLASHDELTA_BACKEND_CPU = 1,
   FLASHDELTA_BACKEND_CUDA = 2,
   FLASHDELTA_BACKEND_EMULATOR = 3, /* runs the GPU kernels' own PTX on the CPU; tensors are host memory */

@@ -1,0 +1,42 @@
+// The backends as a table: what each needs, and how a call is handed over.
+#pragma once
+
+#include "core/problem.hpp"
+#include "core/profiles.hpp"
+
+namespace flashdelta {
+
+struct Backend {
+  flashdelta_backend id;
+  const char* name;
+  bool host_memory;  // tensors are host memory: lengths and indices may be read and checked
+
+  Status (*supports_attention)(const AttentionProblem&);
+  Status (*supports_gated_delta)(const GatedDeltaProblem&);
+  Status (*attention_workspace)(const AttentionProblem&, const flashdelta_execution&, size_t*);
+  Status (*gated_delta_workspace)(const GatedDeltaProblem&, const flashdelta_execution&, size_t*);
+  Status (*attention_run)(const AttentionProblem&, const flashdelta_execution&, void*);
+  Status (*gated_delta_run)(const GatedDeltaProblem&, const flashdelta_execution&, void*);
+
+  Status supports(const AttentionProblem& p) const { return supports_attention(p); }
+  Status supports(const GatedDeltaProblem& p) const { return supports_gated_delta(p); }
+  Status workspace(const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) const {
+    return attention_workspace(p, e, bytes);
+  }
+  Status workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) const {
+    return gated_delta_workspace(p, e, bytes);
+  }
+  Status run(const AttentionProblem& p, const flashdelta_execution& e, void* w) const { return attention_run(p, e, w); }
+  Status run(const GatedDeltaProblem& p, const flashdelta_execution& e, void* w) const {
+    return gated_delta_run(p, e, w);
+  }
+};
+
+// OK, or NOT_SUPPORTED with the reason.
+Status backend_available(flashdelta_backend backend);
+
+// The backend that was asked for; for auto, the one whose memory q lies in.
+Status choose_backend(const flashdelta_execution& execution, const AttentionProblem& problem, const Backend** backend);
+Status choose_backend(const flashdelta_execution& execution, const GatedDeltaProblem& problem, const Backend** backend);
+
+}  // namespace flashdelta

@@ -1,0 +1,59 @@
+// Views of DLPack tensors.
+#include <dlpack/dlpack.h>
+
+#include "core/api_guard.hpp"
+#include "core/tensor_check.hpp"
+
+namespace flashdelta {
+namespace {
+
+flashdelta_dtype dtype_of(const DLDataType& type) {
+  if (type.lanes != 1) return FLASHDELTA_NONE;
+  if (type.code == kDLBfloat && type.bits == 16) return FLASHDELTA_BF16;
+  if (type.code == kDLFloat && type.bits == 16) return FLASHDELTA_FP16;
+  if (type.code == kDLFloat && type.bits == 32) return FLASHDELTA_FP32;
+  if (type.code == kDLInt && type.bits == 32) return FLASHDELTA_INT32;
+  if (type.code == kDLInt && type.bits == 64) return FLASHDELTA_INT64;
+  return FLASHDELTA_NONE;
+}
+
+Status view(const DLTensor& from, flashdelta_tensor* out) {
+  flashdelta_tensor t{};
+  t.dtype = dtype_of(from.dtype);
+  if (t.dtype == FLASHDELTA_NONE) {
+    return invalid("dl_tensor.dtype", "bfloat16, float16, float32, int32 or int64, one lane",
+                   fmt::format("code {}, {} bits, {} lanes", from.dtype.code, from.dtype.bits, from.dtype.lanes));
+  }
+  if (from.ndim < 0 || from.ndim > FLASHDELTA_MAX_NDIM) {
+    return invalid("dl_tensor.ndim", "0 to 5", std::to_string(from.ndim));
+  }
+  if (from.ndim > 0) {
+    FLASHDELTA_RETURN_IF_ERROR(require("dl_tensor.shape", from.shape));
+    flashdelta_tensor contiguous{};
+    const flashdelta_status status = flashdelta_tensor_contiguous(nullptr, t.dtype, from.ndim, from.shape, &contiguous);
+    if (status != FLASHDELTA_OK) return {status, flashdelta_last_error()};
+    t = contiguous;
+    if (from.strides != nullptr) std::copy_n(from.strides, from.ndim, t.strides);
+  }
+  if (from.data != nullptr) t.data = static_cast<char*>(from.data) + from.byte_offset;
+  *out = t;
+  return {};
+}
+
+}  // namespace
+}  // namespace flashdelta
+
+using namespace flashdelta;
+
+extern "C" flashdelta_status flashdelta_tensor_from_dlpack(const void* dl_tensor, flashdelta_tensor* out,
+                                                           int32_t* device_type, int32_t* device_id) {
+  return guarded([&]() -> Status {
+    FLASHDELTA_RETURN_IF_ERROR(require("dl_tensor", dl_tensor));
+    FLASHDELTA_RETURN_IF_ERROR(require("out", out));
+    const auto& from = *static_cast<const DLTensor*>(dl_tensor);
+    FLASHDELTA_RETURN_IF_ERROR(view(from, out));
+    if (device_type != nullptr) *device_type = static_cast<int32_t>(from.device.device_type);
+    if (device_id != nullptr) *device_id = from.device.device_id;
+    return {};
+  });
+}
