@@ -14,7 +14,8 @@
 
 namespace flashdelta {
 
-enum class Operation { kAttentionForward, kGatedDeltaForward };
+// Not io/call.hpp's Operation: the planner knows the forward operations alone.
+enum class PlanOperation { kAttentionForward, kGatedDeltaForward };
 
 // How the inner loop multiplies and moves data. Every architecture from SM80 up runs the first.
 enum class AlgorithmClass {
@@ -59,7 +60,7 @@ struct Candidate {
 };
 
 struct Problem {
-  Operation operation = Operation::kAttentionForward;
+  PlanOperation operation = PlanOperation::kAttentionForward;
   flashdelta_dtype dtype = FLASHDELTA_BF16;
   int64_t head_dim = 0, head_dim_v = 0;  // K and V of the gated delta rule
   std::optional<int64_t> seqlen;         // keys of a sequence
@@ -81,12 +82,12 @@ struct Assessment {
   bool fits() const { return reason == Reason::kNone; }
 };
 
-const char* operation_name(Operation operation);       // "attention_forward", "gated_delta_forward"
+const char* operation_name(PlanOperation operation);       // "attention_forward", "gated_delta_forward"
 const char* algorithm_name(AlgorithmClass algorithm);  // "mma_sync_sm80", "wgmma_sm90"
 const char* output_path_name(OutputPath path);         // "vector_store", "bulk_store"
 const char* reason_name(Reason reason);                // "shared_memory_over_limit" ...; "" for kNone
 
-AlgorithmClass algorithm_class(Operation operation, const ArchProfile& arch);
+AlgorithmClass algorithm_class(PlanOperation operation, const ArchProfile& arch);
 OutputPath output_path(AlgorithmClass algorithm);
 
 // The kernel for a candidate, or null: a later table's; today there is none.

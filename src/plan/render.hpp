@@ -15,7 +15,7 @@ namespace flashdelta {
 
 // What is asked for. make_plan checks all of it and names the member that is wrong.
 struct PlanRequest {
-  Operation operation = Operation::kAttentionForward;
+  PlanOperation operation = PlanOperation::kAttentionForward;
   std::string arch;                          // "sm120", "120" or "sm_120"
   flashdelta_dtype dtype = FLASHDELTA_BF16;  // bf16, fp16 or fp32 (fp32: an answer, every candidate refused)
   int64_t head_dim = 0;                      // positive, at most 65536
