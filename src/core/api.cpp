@@ -111,7 +111,7 @@ Status check_execution(const flashdelta_execution& e) {
   }
   if (e.device < 0) return invalid("execution.device", "0 or above", std::to_string(e.device));
   if (e.num_threads < 0) return invalid("execution.num_threads", "0 or above", std::to_string(e.num_threads));
-  if (e.arch != 0 && find_arch(e.arch) == nullptr) {
+  if (e.arch != 0 && parse_arch(std::to_string(e.arch)) == nullptr) {
     return invalid("execution.arch", "0, 80, 86, 89, 90, 100, 120 or 121", std::to_string(e.arch));
   }
   return {};

@@ -44,12 +44,14 @@ struct DeviceProfile {
   std::string_view name;  // "rtx-5090"
   const ArchProfile* arch = nullptr;
   int sm_count = 0;
-  // bf16 inputs, fp32 accumulation, through mma.sync. The three agree:
-  // tflops = flop_per_clock_sm * sm_count * clock_ghz / 1000.
+  // bf16 inputs, fp32 accumulation, through mma.sync: of the whole card, and of one SM a clock.
   std::optional<double> mma_sync_bf16_tflops;
   std::optional<double> mma_sync_bf16_flop_per_clock_sm;
-  std::optional<double> clock_ghz;
-  std::optional<double> memory_tb_per_s;
+  std::optional<double> memory_tb_per_s;       // data sheet
+  std::optional<double> memory_copy_tb_per_s;  // measured: bytes read and written by a copy
+
+  // The clock at which the card reaches that rate; none where either rate is unknown.
+  std::optional<double> clock_ghz() const;
 };
 
 std::span<const ArchProfile> arch_profiles();

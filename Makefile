@@ -1,0 +1,42 @@
+# The front door. Each target does the set-up that it needs; `make help` lists them.
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo format format-check lint install clean asan-test
+
+help: ## Show the targets.
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install the Debian packages that are missing.
+	@scripts/setup.sh
+
+build: setup ## Build the library, the command line and the tests in build/.
+	@scripts/configure.sh release
+	@cmake --build --preset release --parallel $(JOBS)
+
+test: build ## Build and run every test that this machine can run.
+	@ctest --preset release --parallel $(JOBS)
+	@scripts/skipped.sh build
+
+demo: build ## Run both operations on real input and show that the answer is right.
+	@scripts/demo.sh build/bin/flashdelta
+
+format: setup ## Rewrite the sources in the project's style.
+	@scripts/format.sh --write
+
+format-check: setup ## Fail where a source is not in the project's style.
+	@scripts/format.sh
+
+lint: build ## Run clang-tidy and shellcheck.
+	@scripts/lint.sh build
+
+asan-test: setup ## Build with address and undefined sanitizers and run the tests.
+	@scripts/configure.sh asan
+	@cmake --build --preset asan --parallel $(JOBS)
+	@ctest --preset asan --parallel $(JOBS)
+
+install: build ## Install the library, header, command line and CMake package under PREFIX (/usr/local).
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## Remove what the builds made.
+	@rm -rf build build-debug build-asan

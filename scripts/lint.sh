@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# clang-tidy over the library and the command line (checks in .clang-tidy), shellcheck over the scripts.
+# Usage: scripts/lint.sh BUILD_FOLDER
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+git ls-files -z '*.sh' '.ci/run' | xargs -0 shellcheck
+git ls-files -z 'src/*.cpp' 'cli/*.cpp' | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" 2>/dev/null
+echo "lint: clean"
