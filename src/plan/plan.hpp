@@ -59,7 +59,7 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-struct Problem {
+struct PlanProblem {
   PlanOperation operation = PlanOperation::kAttentionForward;
   flashdelta_dtype dtype = FLASHDELTA_BF16;
   int64_t head_dim = 0, head_dim_v = 0;  // K and V of the gated delta rule
@@ -82,7 +82,7 @@ struct Assessment {
   bool fits() const { return reason == Reason::kNone; }
 };
 
-const char* operation_name(PlanOperation operation);       // "attention_forward", "gated_delta_forward"
+const char* operation_name(PlanOperation operation);   // "attention_forward", "gated_delta_forward"
 const char* algorithm_name(AlgorithmClass algorithm);  // "mma_sync_sm80", "wgmma_sm90"
 const char* output_path_name(OutputPath path);         // "vector_store", "bulk_store"
 const char* reason_name(Reason reason);                // "shared_memory_over_limit" ...; "" for kNone
@@ -91,21 +91,21 @@ AlgorithmClass algorithm_class(PlanOperation operation, const ArchProfile& arch)
 OutputPath output_path(AlgorithmClass algorithm);
 
 // The kernel for a candidate, or null: a later table's; today there is none.
-const KernelRow* find_kernel(const ArchProfile& arch, const Problem& problem, const Candidate& candidate);
+const KernelRow* find_kernel(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
 
 // Blocks an SM holds at once; 0 where one block alone is over a limit. registers: a thread, where known.
 int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t threads,
                         std::optional<int64_t> registers = std::nullopt);
 
 // Fills in block_v = 0 and stages = 0. All numbers of the problem and the candidate must be positive.
-Candidate resolve(const Problem& problem, Candidate candidate);
-Assessment assess(const ArchProfile& arch, const Problem& problem, const Candidate& candidate);
+Candidate resolve(const PlanProblem& problem, Candidate candidate);
+Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
 
 // The table's candidates for these head dims, resolved, in no order of merit.
-std::vector<Candidate> table_candidates(const ArchProfile& arch, const Problem& problem);
+std::vector<Candidate> table_candidates(const PlanProblem& problem);
 
 // Indices of `candidates` from best to worst: what fits first, then by the rule of docs/planner.md. Stable.
-std::vector<size_t> rank(const ArchProfile& arch, const Problem& problem, const std::vector<Candidate>& candidates,
+std::vector<size_t> rank(const ArchProfile& arch, const PlanProblem& problem, const std::vector<Candidate>& candidates,
                          const std::vector<Assessment>& assessments);
 
 }  // namespace flashdelta
