@@ -16,12 +16,19 @@ struct AttentionRow {
 };
 AttentionRow attention_row(const AttentionProblem& problem, int64_t sequence, int64_t i, int64_t head_q);
 
-// One value head of one sequence, token by token.
-struct GatedDeltaHead {
-  std::vector<double> o;                         // [length, V]
-  std::vector<double> state;                     // [K, V], after the last token
-  std::vector<std::vector<double>> checkpoints;  // each [K, V]
+// Value columns first .. first + count - 1. Each column of the state lives its own life, so a part costs a part.
+struct Columns {
+  int64_t first = 0, count = -1;  // -1: all from first on
 };
-GatedDeltaHead gated_delta_head(const GatedDeltaProblem& problem, int64_t sequence, int64_t head_v);
+
+// One value head of one sequence, token by token. V below is the number of columns asked for.
+struct GatedDeltaHead {
+  std::vector<double> o;                          // [length, V]
+  std::vector<double> state;                      // [K, V], after the last token
+  std::vector<std::vector<double>> checkpoints;   // each [K, V]
+  std::vector<std::vector<double>> token_states;  // with token_indices alone: each [K, V], one a token
+};
+GatedDeltaHead gated_delta_head(const GatedDeltaProblem& problem, int64_t sequence, int64_t head_v,
+                                Columns columns = {});
 
 }  // namespace flashdelta::reference
