@@ -2,7 +2,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo format format-check lint install clean asan-test
+.PHONY: help setup build build-all test demo format format-check lint install clean asan-test
 
 help: ## Show the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,13 +10,16 @@ help: ## Show the targets.
 setup: ## Install the Debian packages that are missing.
 	@scripts/setup.sh
 
-build: setup ## Build the library, the command line and the tests in build/.
+build: setup ## Build the library and the command line in build/.
 	@scripts/configure.sh release
+	@cmake --build --preset release --parallel $(JOBS) --target flashdelta flashdelta_cli
+
+build-all: build ## Build the tests and benchmarks too.
 	@cmake --build --preset release --parallel $(JOBS)
 
-test: build ## Build and run every test that this machine can run.
-	@ctest --preset release --parallel $(JOBS)
+test: build-all ## Build and run every test that this machine can run.
 	@scripts/skipped.sh build
+	@ctest --preset release --parallel $(JOBS)
 
 demo: build ## Run both operations on real input and show that the answer is right.
 	@scripts/demo.sh build/bin/flashdelta
@@ -27,7 +30,7 @@ format: setup ## Rewrite the sources in the project's style.
 format-check: setup ## Fail where a source is not in the project's style.
 	@scripts/format.sh
 
-lint: build ## Run clang-tidy and shellcheck.
+lint: build-all ## Run clang-tidy and shellcheck.
 	@scripts/lint.sh build
 
 asan-test: setup ## Build with address and undefined sanitizers and run the tests.
