@@ -1,9 +1,9 @@
 // The rows. Sources:
-//  - limits: CUDA Programming Guide, features and technical specifications by compute capability. For 12.x its 100 KiB
-//    and 24 blocks an SM are also what an RTX 5090 reports of itself (102,400 bytes; 101,376 bytes a block); the
-//    Blackwell tuning guide's 128 KiB counts L1 and shared memory together.
-//  - features: nvcc 13.0 compiling each instruction for each target; for sm_121, the PTX ISA's target notes (the
-//    targets of one family share them).
+//  - limits: CUDA Programming Guide, features and technical specifications by compute capability; blocks and registers
+//    also in the toolkit's cuda_occupancy.h (13.0). For 12.x the guide's 100 KiB and 24 blocks an SM are what an RTX
+//    5090 reports of itself (102,400 bytes; 101,376 a block). The Blackwell tuning guide's 128 KiB is L1 and shared
+//    memory together.
+//  - features: each instruction compiled by nvcc 13.0 for each target, and for its accelerated target.
 //  - rates: noted beside each card.
 #include "core/profiles.hpp"
 
@@ -32,14 +32,13 @@ constexpr ArchFeatures sm90_features() {
 constexpr ArchFeatures sm100_features() {
   ArchFeatures features = sm90_features();
   features.wgmma = false;
-  features.tcgen05 = features.packed_fma_f32x2 = true;
+  features.tcgen05 = features.packed_fma_f32x2 = features.kind_f8f6f4_mma = true;
   return features;
 }
 
 constexpr ArchFeatures sm120_features() {
   ArchFeatures features = sm100_features();
   features.tcgen05 = false;
-  features.kind_f8f6f4_mma = true;
   return features;
 }
 

@@ -19,10 +19,10 @@ struct ArchFeatures {
   bool programmatic_launch = false;  // a kernel starts before the one ahead of it has ended
   bool ex2_bf16x2 = false;
   bool packed_fma_f32x2 = false;
-  bool wgmma = false;
-  bool tcgen05 = false;          // with tensor memory
-  bool setmaxnreg = false;       // under accelerated_target alone
-  bool kind_f8f6f4_mma = false;  // mma.sync kind::f8f6f4, under accelerated_target alone
+  bool wgmma = false;    // under accelerated_target alone, as the rest here
+  bool tcgen05 = false;  // with tensor memory
+  bool setmaxnreg = false;
+  bool kind_f8f6f4_mma = false;  // mma.sync kind::f8f6f4
 };
 
 struct ArchProfile {

@@ -187,7 +187,8 @@ int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t t
   if (shared_bytes > arch.shared_bytes_block || threads > arch.threads_block) return 0;
   const int64_t warps = ceil_div(threads, kWarp);
   int64_t blocks = std::min(arch.blocks_sm, arch.threads_sm / (warps * kWarp));
-  blocks = std::min(blocks, arch.shared_bytes_sm / (shared_bytes + arch.shared_bytes_reserved));
+  const int64_t granted = ceil_div(shared_bytes, 128) * 128;  // given out in units of 128 bytes
+  blocks = std::min(blocks, arch.shared_bytes_sm / (granted + arch.shared_bytes_reserved));
   if (registers) {
     if (*registers > arch.registers_thread) return 0;
     // Given out to a warp in units of 256, and each quarter of an SM gives its own warps theirs.
