@@ -1,7 +1,7 @@
 #include "core/tensor_check.hpp"
 
 #include <algorithm>
-#include <array>
+#include <map>
 
 namespace flashdelta {
 namespace {
@@ -30,21 +30,18 @@ Status check_strides(std::string_view name, const flashdelta_tensor& t, int64_t 
                    fmt::format("shape {} with strides {}", shape_text(t), stride_text(t)));
   }
   if (access == Access::input) return {};
-  // An output's elements must not overlap: by growing stride, each dimension steps over all that lies below it.
-  std::array<std::pair<int64_t, int64_t>, FLASHDELTA_MAX_NDIM> dims;
-  int count = 0;
+  // An output's elements must not overlap: from the smallest stride up, each dimension steps over all that lies below.
+  std::multimap<int64_t, int64_t> sizes;
   for (int i = 0; i < t.ndim; i++) {
-    if (t.shape[i] > 1) dims[static_cast<size_t>(count++)] = {t.strides[i], t.shape[i]};
+    if (t.shape[i] > 1) sizes.emplace(t.strides[i], t.shape[i]);
   }
-  std::sort(dims.begin(), dims.begin() + count);
   int64_t below = 1;
-  for (int i = 0; i < count; i++) {
-    const auto [stride, size] = dims[static_cast<size_t>(i)];
+  for (const auto& [stride, size] : sizes) {
     if (stride < below) {
       return invalid(name, "an output whose elements do not overlap",
                      fmt::format("shape {} with strides {}", shape_text(t), stride_text(t)));
     }
-    below = stride * (size - 1) + below;
+    below += stride * (size - 1);
   }
   return {};
 }
