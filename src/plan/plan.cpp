@@ -121,6 +121,7 @@ std::vector<std::pair<std::string, int64_t>> shared_parts(const PlanProblem& pro
     const AttentionSharedBytes bytes =
         attention_shared_bytes({candidate.block_q, candidate.block_kv, candidate.block_v, problem.head_dim,
                                 candidate.stages, element_bytes, candidate.q_in_registers});
+    if (bytes.q_before_v) return {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
     return {{"q", bytes.q}, {"k", bytes.k}, {"v", bytes.v}};
   }
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(

@@ -13,18 +13,17 @@ struct AttentionTile {
 };
 
 struct AttentionSharedBytes {
-  int64_t q, k, v;
-  constexpr int64_t total() const { return q + k + v; }
+  int64_t q, k, v;  // each buffer, all stages
+  bool q_before_v;  // Q has left for registers before V arrives, and lies where V will
+  constexpr int64_t q_or_v() const { return q > v ? q : v; }
+  constexpr int64_t total() const { return k + (q_before_v ? q_or_v() : q + v); }
 };
 
 constexpr AttentionSharedBytes attention_shared_bytes(const AttentionTile& tile) {
-  AttentionSharedBytes bytes{tile.block_q * tile.head_dim * tile.element_bytes,
-                             tile.stages * tile.block_kv * tile.head_dim * tile.element_bytes,
-                             tile.stages * tile.block_kv * tile.block_v * tile.element_bytes};
-  // Q has left for registers before the first V arrives, and lies where the V stages will: max(Q, V stages) in all,
-  // of which q counts what it needs beyond them.
-  if (tile.q_in_registers) bytes.q = bytes.q > bytes.v ? bytes.q - bytes.v : 0;
-  return bytes;
+  return {.q = tile.block_q * tile.head_dim * tile.element_bytes,
+          .k = tile.stages * tile.block_kv * tile.head_dim * tile.element_bytes,
+          .v = tile.stages * tile.block_kv * tile.block_v * tile.element_bytes,
+          .q_before_v = tile.q_in_registers};
 }
 
 // Gated delta forward, the sequential kernel. A stage holds what a chunk brings from memory: K and Q [chunk, dim_k],
