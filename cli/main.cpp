@@ -1,1 +1,64 @@
-int main() { return 0; }
+// flashdelta: the command line. Data goes to stdout, everything else to stderr; docs/cli.md has the exit codes.
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+
+#include "commands.hpp"
+#include "common.hpp"
+
+namespace flashdelta::cli {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Softmax attention and the gated delta rule.");
+  app.name("flashdelta");
+  app.set_version_flag("--version", std::string("flashdelta ") + flashdelta_version());
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(36);
+  const Command commands[] = {add_info(app), add_plan(app), add_run(app), add_check(app), add_bench(app)};
+  std::string hint = "flashdelta --help";
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());
+    return kExitOk;
+  } catch (const CLI::CallForVersion& version) {
+    print(fmt::format("{}\n", version.what()));
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    for (const Command& command : commands) {
+      if (command.parser->parsed()) hint = fmt::format("flashdelta {} --help", command.parser->get_name());
+    }
+    throw Failure(kExitUsage, fmt::format("{} (see {})", error.what(), hint));
+  }
+  for (const Command& command : commands) {
+    if (command.parser->parsed()) return command.run();
+  }
+  return kExitUsage;
+}
+
+int guarded_run(int argc, char** argv) {
+  try {
+    const int code = run(argc, argv);
+    finish_output();
+    return code;
+  } catch (const Failure& failure) {
+    note(failure.what());
+    return failure.code;
+  } catch (const std::bad_alloc&) {
+    note("out of memory");
+    return kExitNotSupported;
+  } catch (const std::exception& error) {
+    note(fmt::format("internal error: {}", error.what()));
+    return kExitInternal;
+  }
+}
+
+}  // namespace
+}  // namespace flashdelta::cli
+
+int main(int argc, char** argv) {
+  flashdelta::cli::handle_signals();
+  return flashdelta::cli::guarded_run(argc, argv);
+}

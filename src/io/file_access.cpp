@@ -72,8 +72,7 @@ FileError resolve_output(const std::string& path, std::string* target, bool* dir
 
 }  // namespace
 
-std::string printable(std::string_view text) {
-  constexpr size_t longest = 200;
+std::string printable(std::string_view text, size_t longest) {
   size_t length = std::min(text.size(), longest);
   while (length < text.size() && length > 0 && (text[length] & 0xc0) == 0x80) length--;  // no half of a UTF-8 character
   std::string out;

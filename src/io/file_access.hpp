@@ -13,7 +13,7 @@
 namespace flashdelta {
 
 // Text from outside, for a one-line message: control characters escaped, long text cut.
-std::string printable(std::string_view text);
+std::string printable(std::string_view text, size_t longest = 200);
 
 // Bytes of a dense tensor; nothing where its bits, zero sizes counted as one, pass 2^63, or the last byte is not whole.
 std::optional<uint64_t> dense_bytes(const std::vector<int64_t>& shape, int64_t bits_per_element);
