@@ -1,0 +1,216 @@
+// Softmax attention forward, FlashAttention-2's schedule (Dao, arXiv 2307.08691) for mma.sync:
+//
+//   s = scale q k^T, -inf where not visible;  o = softmax(s) v;  lse = ln sum exp(s)
+//
+// A block owns block_q query rows of one key head, a warp block_q / warps of them: its scores, its running maximum and
+// sum and its rows of o never leave its registers. Warps share the tiles of Q, K and V alone.
+#pragma once
+
+#include "cuda/attention/forward_output.cuh"
+#include "cuda/attention/forward_storage.cuh"
+#include "cuda/attention/forward_work.cuh"
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/queries.cuh"
+#include "cuda/attention/softmax.cuh"
+#include "cuda/ptx/barrier.cuh"
+
+namespace flashdelta::attention {
+
+template <ForwardConfig C>
+class Forward {
+ public:
+  __device__ __forceinline__ Forward(ForwardStorage<C>& storage, const AttentionForwardParams& params,
+                                     const ForwardWork& work)
+      : params_(params),
+        work_(work),
+        thread_(threadIdx.x),
+        lane_(threadIdx.x & 31),
+        block_row_(work.tile * C.block_q),
+        warp_row_(block_row_ + ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_rows()),
+        block_tiles_(work, block_row_, C.block_q, C.block_kv),
+        warp_tiles_(work, warp_row_, C.warp_rows(), C.block_kv),
+        q_address_(storage.q.address()),
+        k_address_(storage.k[0].address()),
+        v_address_(storage.v[0].address()),
+        q_reader_(q_address_, warp_row_ - block_row_, lane_),
+        k_reader_(k_address_, 0, lane_),
+        v_reader_(v_address_, 0, lane_),
+        k_copy_(key_matrix(params.k, params.k_batch_stride, params.k_token_stride, params.k_head_stride),
+                params.k_token_stride * 2, params.head_dim / 8, thread_),
+        v_copy_(key_matrix(params.v, params.v_batch_stride, params.v_token_stride, params.v_head_stride),
+                params.v_token_stride * 2, params.head_dim_v / 8, thread_),
+        softmax_(params.scale_log2 == 0 ? 1.f : fabsf(params.scale_log2)) {}
+
+  __device__ __forceinline__ void run() {
+    tile::zero(o_);
+    if (block_tiles_.begin < block_tiles_.end) {
+      load_queries();
+      if constexpr (C.stages == 1) {
+        single_buffered();
+      } else {
+        double_buffered();
+      }
+    }
+    softmax_.finish();
+    store_output<C.element>(o_, softmax_, params_, work_, warp_row_, lane_);
+  }
+
+ private:
+  using Tiles = ForwardTiles<C>;
+  static constexpr int m_tiles = C.warp_rows() / 16, k_steps = C.head_dim / 16;
+  static constexpr int key_steps = C.block_kv / 16, v_steps = C.head_dim_v / 16;
+  static constexpr int resident_steps = C.q_in_registers ? k_steps : 1;
+
+  // Queries and the first keys arrive together. Of Q the first step's fragments, or all, go to registers.
+  __device__ __forceinline__ void load_queries() {
+    copy_queries<C>(q_address_, params_, work_, block_row_, thread_);
+    copy_keys(block_tiles_.begin, 0);
+    ptx::cp_async_wait<0>();
+    if (params_.scale_log2 <= 0) apply_sign<C>(q_address_, params_.scale_log2, thread_);
+    ptx::barrier_sync_block();  // every thread's rows of Q and K are there
+    read_resident_queries();
+    if constexpr (C.q_in_registers) ptx::barrier_sync_block();  // Q is read: V may take its place
+  }
+
+  // K and V have one buffer each: V arrives during the scores, the next K during the softmax and the values.
+  __device__ __forceinline__ void single_buffered() {
+    for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
+      const bool visible = warp_tiles_.contains(tile);
+      const auto copy_v = [&] { copy_values(tile, 0); };
+      if (visible) {
+        scores(0, copy_v);
+      } else {
+        copy_v();
+      }
+      ptx::cp_async_wait<0>();
+      ptx::barrier_sync_block();  // V is there, and every warp has read K
+      if (tile + 1 < block_tiles_.end) copy_keys(tile + 1, 0);
+      if (visible) {
+        weigh(tile);
+        accumulate(0);
+      }
+      if constexpr (!C.q_in_registers) read_resident_queries();
+      ptx::cp_async_wait<0>();
+      ptx::barrier_sync_block();  // the next K is there, and every warp has read V
+    }
+  }
+
+  // The next K and V arrive in the other buffers during the whole of a tile.
+  __device__ __forceinline__ void double_buffered() {
+    copy_values(block_tiles_.begin, 0);
+    ptx::cp_async_wait<0>();
+    ptx::barrier_sync_block();
+    for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
+      const int stage = (tile - block_tiles_.begin) & 1;
+      const auto copy_next = [&] {
+        if (tile + 1 < block_tiles_.end) {
+          copy_keys(tile + 1, stage ^ 1);
+          copy_values(tile + 1, stage ^ 1);
+        }
+      };
+      if (warp_tiles_.contains(tile)) {
+        scores(stage, copy_next);
+        weigh(tile);
+        accumulate(stage);
+      } else {
+        copy_next();
+      }
+      if constexpr (!C.q_in_registers) read_resident_queries();
+      ptx::cp_async_wait<0>();
+      ptx::barrier_sync_block();  // the next tile is there, and every warp has read this one
+    }
+  }
+
+  // s = q k^T, not yet scaled. after_first_step runs once the first mma are under way: the copies it issues then cost
+  // the tensor cores nothing.
+  template <class Hook>
+  __device__ __forceinline__ void scores(int stage, const Hook& after_first_step) {
+    tile::zero(s_);
+#pragma unroll
+    for (int k = 0; k < k_steps; k++) {
+      tile::Operand q[m_tiles];
+#pragma unroll
+      for (int m = 0; m < m_tiles; m++) q[m] = k < resident_steps ? q_[m][k % resident_steps] : q_reader_.load(m, k);
+#pragma unroll
+      for (int n = 0; n < key_steps; n++) {
+        const tile::Operand keys = k_reader_.load(n, k, stage * sizeof(typename Tiles::K));
+#pragma unroll
+        for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(s_, m, n, q[m], keys);
+      }
+      if (k == 0) after_first_step();
+    }
+  }
+
+  // Scores to weights.
+  __device__ __forceinline__ void weigh(int tile) {
+    if (!warp_tiles_.full(tile)) mask(s_, work_, warp_row_, tile * C.block_kv, lane_);
+    softmax_.step(s_, o_);
+  }
+
+  // o += weights v.
+  __device__ __forceinline__ void accumulate(int stage) {
+#pragma unroll
+    for (int k = 0; k < key_steps; k++) {
+      tile::Operand weights[m_tiles];
+#pragma unroll
+      for (int m = 0; m < m_tiles; m++) weights[m] = tile::to_operand<C.element>(s_, m, k);
+#pragma unroll
+      for (int n = 0; n < v_steps; n++) {
+        const tile::Operand values = v_reader_.load_transposed(k, n, stage * sizeof(typename Tiles::V));
+#pragma unroll
+        for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(o_, m, n, weights[m], values);
+      }
+    }
+  }
+
+  // Without Q in registers the first step's fragments are read ahead of the barrier that opens the next tile.
+  __device__ __forceinline__ void read_resident_queries() {
+#pragma unroll
+    for (int m = 0; m < m_tiles; m++) {
+#pragma unroll
+      for (int k = 0; k < resident_steps; k++) q_[m][k] = q_reader_.load(m, k);
+    }
+  }
+
+  __device__ __forceinline__ void copy_keys(int tile, int stage) {
+    k_copy_.issue(k_address_ + stage * sizeof(typename Tiles::K), tile * C.block_kv, work_.keys.length);
+    ptx::cp_async_commit();
+  }
+
+  __device__ __forceinline__ void copy_values(int tile, int stage) {
+    v_copy_.issue(v_address_ + stage * sizeof(typename Tiles::V), tile * C.block_kv, work_.keys.length);
+    ptx::cp_async_commit();
+  }
+
+  __device__ __forceinline__ const char* key_matrix(const void* tensor, int64_t batch, int64_t token, int64_t head) {
+    return static_cast<const char*>(tensor) + 2 * work_.key_offset(params_.cu_seqlens_k != nullptr, batch, token, head);
+  }
+
+  const AttentionForwardParams& params_;
+  const ForwardWork& work_;
+  const int thread_, lane_;
+  const int block_row_, warp_row_;
+  const KeyTiles block_tiles_, warp_tiles_;
+  const uint32_t q_address_, k_address_, v_address_;
+  const tile::Reader<typename Tiles::Q, tile::Order::rows_first> q_reader_;
+  const tile::Reader<typename Tiles::K, tile::Order::cols_first> k_reader_;
+  const tile::Reader<typename Tiles::V, tile::Order::rows_first> v_reader_;
+  const tile::TileCopy<typename Tiles::K, C.threads()> k_copy_;
+  const tile::TileCopy<typename Tiles::V, C.threads()> v_copy_;
+  OnlineSoftmax<m_tiles> softmax_;
+  tile::Operand q_[m_tiles][resident_steps];
+  tile::Accumulator<m_tiles, C.block_kv / 8> s_;
+  tile::Accumulator<m_tiles, C.head_dim_v / 8> o_;
+};
+
+template <ForwardConfig C>
+__device__ __forceinline__ void forward(const AttentionForwardParams& params) {
+  static_assert(C.valid());
+  static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
+  extern __shared__ __align__(128) char shared[];
+  const ForwardWork work(params);
+  if (work.tile * C.block_q >= work.rows) return;  // a shorter sequence than the grid is made for
+  Forward<C>(*reinterpret_cast<ForwardStorage<C>*>(shared), params, work).run();
+}
+
+}  // namespace flashdelta::attention

@@ -1,0 +1,33 @@
+// A configuration of the attention forward kernel: the tile, and what follows from it. Plain C++ for host and device.
+#pragma once
+
+#include "cuda/element.hpp"
+#include "plan/shared_memory.hpp"
+
+namespace flashdelta {
+
+struct ForwardConfig {
+  Element element;
+  int head_dim, head_dim_v;  // columns of the tiles, multiples of 16; smaller heads are padded with zeros
+  int block_q, block_kv;     // rows of the tiles
+  int warps;                 // each owns block_q / warps query rows, a multiple of 16
+  int stages;                // 1: K and V in one buffer each, two barriers a tile; 2: two each, one barrier a tile
+  bool q_in_registers;       // Q's fragments stay in registers, and V takes over its shared memory
+
+  constexpr int threads() const { return warps * 32; }
+  constexpr int warp_rows() const { return block_q / warps; }
+
+  constexpr int shared_bytes() const {
+    return static_cast<int>(
+        attention_shared_bytes({block_q, block_kv, head_dim_v, head_dim, stages, 2, q_in_registers}).total());
+  }
+
+  constexpr bool valid() const {
+    return head_dim % 16 == 0 && head_dim_v % 16 == 0 && block_kv % 16 == 0 && block_q % (16 * warps) == 0 &&
+           (stages == 1 || stages == 2);
+  }
+
+  bool operator==(const ForwardConfig&) const = default;
+};
+
+}  // namespace flashdelta

@@ -1,0 +1,111 @@
+// Online softmax in base 2, rows of 16 a block m, a lane holding parts of rows l / 4 and l / 4 + 8 of each:
+//
+//   p = 2^(scale s - maximum);  sum += p;  when the maximum rises, sum and o are scaled by 2^(old - new)
+//
+// The maximum need not be the row's: any number near it gives the same o. So it moves only when some row of the warp
+// has risen by more than `slack`, which a vote over each lane's own scores finds out without exchanging maxima. p is at
+// most 2^slack, far inside bf16 and fp16.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cuda/ptx/math.cuh"
+#include "cuda/tile/fragment.cuh"
+#include "cuda/tile/quad.cuh"
+
+namespace flashdelta::attention {
+
+template <int M>
+class OnlineSoftmax {
+ public:
+  static constexpr float slack = 8;
+
+  __device__ __forceinline__ explicit OnlineSoftmax(float scale_log2) : scale_(scale_log2) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        maximum_[m][half] = -INFINITY;
+        sum_[m][half] = 0;
+      }
+    }
+  }
+
+  // Scores to weights, in place; o is rescaled where a maximum rose.
+  template <int N, int D>
+  __device__ __forceinline__ void step(tile::Accumulator<M, N>& s, tile::Accumulator<M, D>& o) {
+    raise_maximum(s, o);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const float p = ptx::ex2(fmaf(s.x[m][n][e], scale_, -reference(m, e >> 1)));
+          s.x[m][n][e] = p;
+          sum_[m][e >> 1] += p;
+        }
+      }
+    }
+  }
+
+  // After the last step.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) sum_[m][half] = tile::quad_sum(sum_[m][half]);
+    }
+  }
+
+  // Of a row that saw no key: 0 and -inf.
+  __device__ __forceinline__ float inverse_sum(int m, int half) const {
+    return sum_[m][half] > 0 ? ptx::rcp(sum_[m][half]) : 0;
+  }
+  __device__ __forceinline__ float log_sum(int m, int half) const {
+    constexpr float ln2 = 0.693147180559945f;
+    return sum_[m][half] > 0 ? (maximum_[m][half] + ptx::lg2(sum_[m][half])) * ln2 : -INFINITY;
+  }
+
+ private:
+  // The maximum, but finite, so that a row that has seen no key yet gives 2^-inf and not 2^NaN.
+  __device__ __forceinline__ float reference(int m, int half) const { return fmaxf(maximum_[m][half], -3.4028235e38f); }
+
+  template <int N, int D>
+  __device__ __forceinline__ void raise_maximum(const tile::Accumulator<M, N>& s, tile::Accumulator<M, D>& o) {
+    float largest[M][2];
+    bool risen = false;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float x = fmaxf(s.x[m][0][2 * half], s.x[m][0][2 * half + 1]);
+#pragma unroll
+        for (int n = 1; n < N; n++) x = fmaxf(x, fmaxf(s.x[m][n][2 * half], s.x[m][n][2 * half + 1]));
+        largest[m][half] = x * scale_;
+        risen |= largest[m][half] > maximum_[m][half] + slack;
+      }
+    }
+    if (!ptx::vote_any(risen)) return;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float old = maximum_[m][half];
+        maximum_[m][half] = fmaxf(old, tile::quad_max(largest[m][half]));
+        const float factor = ptx::ex2(old - reference(m, half));
+        sum_[m][half] *= factor;
+#pragma unroll
+        for (int n = 0; n < D; n++) {
+          o.x[m][n][2 * half] *= factor;
+          o.x[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  float scale_;
+  float maximum_[M][2], sum_[M][2];
+};
+
+}  // namespace flashdelta::attention

@@ -1,0 +1,76 @@
+// Copies from global memory to shared tiles with cp.async, 16 bytes a thread and step, tails filled with zeros.
+#pragma once
+
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/tile/shared_tile.cuh"
+
+namespace flashdelta::tile {
+
+// Which chunks of a tile a thread copies. As many neighbouring threads share a row as the largest power of two that
+// divides its chunks (so that a quarter warp covers all banks whatever the width); wider rows take several columns.
+template <class Tile, int Threads>
+struct CopyMap {
+  static constexpr int threads_per_row = 1 << trailing_zeros(Tile::chunks, 5);
+  static constexpr int column_steps = Tile::chunks / threads_per_row;
+  static constexpr int rows_per_step = Threads / threads_per_row;
+  static constexpr int row_steps = (Tile::rows + rows_per_step - 1) / rows_per_step;
+  static constexpr bool ragged = Tile::rows % rows_per_step != 0;
+
+  int row, chunk;  // of step 0
+
+  __device__ __forceinline__ explicit CopyMap(int thread)
+      : row(thread / threads_per_row), chunk(thread % threads_per_row) {}
+
+  __device__ __forceinline__ bool has_row(int row_step) const {
+    return !ragged || row + row_step * rows_per_step < Tile::rows;
+  }
+
+  // Bytes from the tile's start. Steps of 8 rows leave the swizzle as it is.
+  __device__ __forceinline__ uint32_t offset(int row_step, int column_step) const {
+    const int column_bytes = column_step * threads_per_row * 16;
+    if constexpr (rows_per_step % 8 == 0) {
+      return Tile::offset(row, chunk) + row_step * rows_per_step * Tile::pitch + column_bytes;
+    } else {
+      return Tile::offset(row + row_step * rows_per_step, chunk) + column_bytes;
+    }
+  }
+};
+
+// Copies tiles of a matrix whose rows lie `stride` bytes apart, 64-bit throughout.
+template <class Tile, int Threads>
+class TileCopy {
+ public:
+  // chunks: how many chunks of 8 numbers a row has; the tile's columns beyond them become zero.
+  __device__ __forceinline__ TileCopy(const void* matrix, int64_t stride, int chunks, int thread)
+      : map_(thread),
+        source_(static_cast<const char*>(matrix) + map_.row * stride + map_.chunk * 16),
+        stride_(stride),
+        chunks_(chunks) {}
+
+  // Rows first_row and up. Rows from row_count on become zero.
+  __device__ __forceinline__ void issue(uint32_t tile_address, int first_row, int row_count) const {
+    const char* source = source_ + first_row * stride_;
+    const int64_t step = stride_ * Map::rows_per_step;
+#pragma unroll
+    for (int c = 0; c < Map::column_steps; c++) {
+      const bool inside = map_.chunk + c * Map::threads_per_row < chunks_;
+      const int rows_left = inside ? row_count - first_row - map_.row : 0;
+#pragma unroll
+      for (int r = 0; r < Map::row_steps; r++) {
+        if (!map_.has_row(r)) continue;
+        ptx::cp_async_16_zero_filled(tile_address + map_.offset(r, c),
+                                     source + r * step + c * Map::threads_per_row * 16,
+                                     r * Map::rows_per_step < rows_left ? 16 : 0);
+      }
+    }
+  }
+
+ private:
+  using Map = CopyMap<Tile, Threads>;
+  Map map_;
+  const char* source_;
+  int64_t stride_;
+  int chunks_;
+};
+
+}  // namespace flashdelta::tile
