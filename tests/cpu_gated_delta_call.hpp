@@ -23,6 +23,8 @@ namespace flashdelta::test {
 class Buffer {
  public:
   Buffer() = default;
+  Buffer(Buffer&&) = default;  // a copy's view would point at the original's bytes
+  Buffer& operator=(Buffer&&) = default;
   Buffer(flashdelta_dtype dtype, std::vector<int64_t> shape, int64_t gap, std::vector<int> order = {}) {
     view_.dtype = dtype;
     view_.ndim = static_cast<int32_t>(shape.size());
@@ -67,6 +69,14 @@ class Buffer {
   template <class F>
   void fill(F f) {
     for (int64_t i = 0; i < size(); i++) set(i, f(i));
+  }
+
+  // The elements that have been set, anew: those of tokens past the last stay NaN.
+  template <class F>
+  void refill(F f) {
+    for (int64_t i = 0; i < size(); i++) {
+      if (!untouched(i)) set(i, f(i));
+    }
   }
 
   // The bytes of element i still as they were made.

@@ -1,166 +1,12 @@
 // The CPU's gated delta rule against the float64 recurrence, and against itself where the bits must agree.
-#include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <sys/mman.h>
 
-#include "cpu_gated_delta_call.hpp"
+#include <thread>
+
+#include "cpu_gated_delta_expect.hpp"
 
 namespace flashdelta::test {
 namespace {
-
-double tolerance(flashdelta_dtype dtype) {
-  switch (dtype) {  // rounding of the output alone, nearly: the arithmetic is fp32
-    case FLASHDELTA_BF16: return 3e-3;
-    case FLASHDELTA_FP16: return 5e-4;
-    default: return 1e-5;
-  }
-}
-
-// Relative L2 error of a stretch of numbers; a stretch of zeros must be met exactly.
-class Error {
- public:
-  void add(double got, double expected) {
-    difference_ += (got - expected) * (got - expected);
-    norm_ += expected * expected;
-  }
-  double relative() const {
-    if (difference_ == 0) return 0;
-    return norm_ == 0 ? INFINITY : std::sqrt(difference_ / norm_);
-  }
-
- private:
-  double difference_ = 0, norm_ = 0;
-};
-
-struct Answers {
-  GatedDeltaProblem problem;
-  std::vector<reference::GatedDeltaHead> heads;  // [N, HV]
-};
-
-// The oracle's answers; made before a run, which may write over its initial states.
-Answers expected_answers(Call& call) {
-  Answers answers;
-  const Status status = call.bind(&answers.problem);
-  EXPECT_TRUE(status.ok()) << status.message;
-  const GatedDeltaProblem& p = answers.problem;
-  if (!status.ok()) return answers;
-  for (int64_t n = 0; n < p.sequences; n++) {
-    for (int64_t h = 0; h < p.heads_v; h++) {
-      answers.heads.push_back(p.skipped(n) ? reference::GatedDeltaHead{} : reference::gated_delta_head(p, n, h));
-    }
-  }
-  return answers;
-}
-
-int64_t state_index(const GatedDeltaProblem& p, int64_t slot, int64_t head, int64_t key, int64_t value) {
-  const int64_t base = (slot * p.heads_v + head) * p.dim_k * p.dim_v;
-  return base + (p.value_major ? value * p.dim_k + key : key * p.dim_v + value);
-}
-
-double state_error(const GatedDeltaProblem& p, const Buffer& states, int64_t slot, int64_t head,
-                   const std::vector<double>& expected) {
-  Error error;
-  for (int64_t i = 0; i < p.dim_k * p.dim_v; i++) {
-    error.add(states.get(state_index(p, slot, head, i / p.dim_v, i % p.dim_v)), expected[static_cast<size_t>(i)]);
-  }
-  return error.relative();
-}
-
-// Slots that no sequence names keep their bytes: NaN in a pool of its own, the old state in place.
-void expect_other_slots_kept(const Buffer& states, const std::vector<uint8_t>& before,
-                             const std::vector<bool>& written) {
-  const int64_t each = states.size() / std::max<int64_t>(states.view().shape[0], 1);
-  const auto width = static_cast<size_t>(dtype_size(states.view().dtype));
-  for (int64_t i = 0; i < states.size(); i++) {
-    if (written[static_cast<size_t>(i / each)]) continue;
-    const size_t at = static_cast<size_t>(states.offset(i)) * width;
-    ASSERT_EQ(0, std::memcmp(before.data() + at, states.bytes().data() + at, width)) << "slot " << i / each;
-  }
-}
-
-void expect_outputs(const Call& call, const Answers& answers, double factor) {
-  const GatedDeltaProblem& p = answers.problem;
-  for (int64_t n = 0; n < p.sequences; n++) {
-    const Span span = p.sequence(n);
-    for (int64_t h = 0; h < p.heads_v; h++) {
-      const auto& head = answers.heads[static_cast<size_t>(n * p.heads_v + h)];
-      Error error;
-      for (int64_t i = 0; i < span.length * p.dim_v; i++) {
-        const int64_t row = (span.outer * p.tokens + span.begin + i / p.dim_v) * p.heads_v + h;
-        error.add(call.o.get(row * p.dim_v + i % p.dim_v), p.skipped(n) ? 0 : head.o[static_cast<size_t>(i)]);
-      }
-      EXPECT_LE(error.relative(), factor * tolerance(call.options.o_dtype)) << "o, sequence " << n << ", head " << h;
-    }
-  }
-}
-
-void expect_states(Call& call, const Answers& answers, const std::vector<uint8_t>& before, double factor) {
-  const GatedDeltaProblem& p = answers.problem;
-  const double bound = factor * tolerance(call.options.state_dtype);
-  std::vector<bool> written(static_cast<size_t>(p.final.slots), false);
-  for (int64_t n = 0; n < p.sequences; n++) {
-    if (p.skipped(n)) continue;
-    for (int64_t h = 0; h < p.heads_v; h++) {
-      const auto& head = answers.heads[static_cast<size_t>(n * p.heads_v + h)];
-      if (const int64_t slot = p.final_slot(n); slot >= 0) {
-        written[static_cast<size_t>(slot)] = true;
-        EXPECT_LE(state_error(p, call.final_state(), slot, h, head.state), bound) << "state " << n << ", head " << h;
-      }
-      for (size_t t = 0; t < head.token_states.size(); t++) {
-        const int64_t slot = p.token_indices.at(n, static_cast<int64_t>(t));
-        if (slot < 0) continue;
-        written[static_cast<size_t>(slot)] = true;
-        EXPECT_LE(state_error(p, call.final_state(), slot, h, head.token_states[t]), bound) << "token " << t;
-      }
-      for (size_t c = 0; c < head.checkpoints.size(); c++) {
-        const int64_t row = p.checkpoint_row(n) + static_cast<int64_t>(c);
-        EXPECT_LE(state_error(p, call.checkpoints, row, h, head.checkpoints[c]), bound) << "checkpoint " << row;
-      }
-    }
-  }
-  if (call.final_state()) expect_other_slots_kept(call.final_state(), before, written);
-}
-
-void expect_rest_untouched(const Call& call, const GatedDeltaProblem& p) {
-  EXPECT_TRUE(call.o.gaps_untouched());
-  EXPECT_TRUE(!call.final || call.final.gaps_untouched());
-  EXPECT_TRUE(!call.initial || call.initial.gaps_untouched());
-  if (call.options.packed) {
-    for (int64_t i = p.cu_seqlens[p.sequences] * p.heads_v * p.dim_v; i < call.o.size(); i++) {
-      ASSERT_TRUE(call.o.untouched(i)) << "a token beyond the last";
-    }
-  }
-  if (call.checkpoints) {
-    EXPECT_TRUE(call.checkpoints.gaps_untouched());
-    const int64_t first = p.checkpoint_row(p.sequences) * p.heads_v * p.dim_k * p.dim_v;
-    for (int64_t i = first; i < call.checkpoints.size(); i++) ASSERT_TRUE(call.checkpoints.untouched(i));
-  }
-}
-
-// Runs and compares all that the call writes. factor: on the tolerances.
-void expect_right(Call& call, int threads = 2, double factor = 1) {
-  const Answers answers = expected_answers(call);
-  ASSERT_FALSE(::testing::Test::HasFailure());
-  const std::vector<uint8_t> before = call.final_state().bytes();
-  const Status status = call.run({threads});
-  ASSERT_TRUE(status.ok()) << status.message;
-  expect_outputs(call, answers, factor);
-  expect_states(call, answers, before, factor);
-  expect_rest_untouched(call, answers.problem);
-}
-
-void expect_right(const Options& options, int threads = 2, double factor = 1) {
-  Call call(options);
-  expect_right(call, threads, factor);
-}
-
-void expect_same_bits(Call& x, Call& y) {
-  EXPECT_EQ(x.o.bytes(), y.o.bytes());
-  EXPECT_EQ(x.final_state().bytes(), y.final_state().bytes());
-  EXPECT_EQ(x.checkpoints.bytes(), y.checkpoints.bytes());
-}
-
-// ---- Every option ----
 
 TEST(CpuGatedDelta, Plain) { expect_right(Options{}); }
 
@@ -295,6 +141,186 @@ TEST(CpuGatedDelta, ABroadcastHeadMayHaveStrideZero) {
   uint8_t* aligned = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64);
   ASSERT_TRUE(cpu::gated_delta_forward(p, execution, aligned).ok());
   EXPECT_EQ(call.o.bytes(), plain.o.bytes());
+}
+
+// ---- Bits ----
+
+Options mixed_options() {
+  Options x;
+  x.lengths = {130, 0, 1, 64, 300, 33};
+  x.heads_k = 2, x.group = 3, x.dim_k = 24, x.dim_v = 136;
+  x.raw_gate = x.raw_beta = x.l2norm = true;
+  x.checkpoint_every = 64;
+  return x;
+}
+
+TEST(CpuGatedDelta, BitsDoNotDependOnThreads) {
+  Call one(mixed_options());
+  ASSERT_TRUE(one.run({1}).ok());
+  for (int threads : {2, 3, 7, 64}) {
+    Call many(mixed_options());
+    ASSERT_TRUE(many.run({threads}).ok());
+    expect_same_bits(one, many);
+  }
+}
+
+// A single head on many threads is cut into columns of V: here 5 tasks of 40 to 32 columns.
+TEST(CpuGatedDelta, BitsDoNotDependOnTheCutOfColumns) {
+  Options x;
+  x.lengths = {150};
+  x.group = 1, x.dim_k = 40, x.dim_v = 200;
+  x.dtype = x.o_dtype = FLASHDELTA_FP32;
+  for (bool value_major : {false, true}) {
+    x.value_major = value_major;
+    Call whole(x), cut(x);
+    ASSERT_TRUE(whole.run({1}).ok());
+    expect_right(cut, 8);
+    expect_same_bits(whole, cut);
+  }
+}
+
+TEST(CpuGatedDelta, CallsAtTheSameTimeDoNotMeet) {
+  Call alone(mixed_options());
+  ASSERT_TRUE(alone.run({2}).ok());
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 4; i++) calls.push_back(std::make_unique<Call>(mixed_options()));
+  std::vector<std::thread> threads;
+  for (auto& call : calls) threads.emplace_back([&call] { (void)call->run({2}); });
+  for (auto& thread : threads) thread.join();
+  for (auto& call : calls) expect_same_bits(alone, *call);
+}
+
+// The state at a checkpoint is what a call that ends there returns.
+TEST(CpuGatedDelta, CheckpointsAreTheStatesOfTruncatedCalls) {
+  for (int chunk : {0, 32, 64}) {
+    Options x;
+    x.lengths = {290};
+    x.chunk = chunk;
+    x.checkpoint_every = 64;
+    Call whole(x);
+    ASSERT_TRUE(whole.run({2}).ok());
+    const int64_t each = x.heads_v() * x.dim_k * x.dim_v;
+    for (int64_t row = 0; row < 4; row++) {
+      Options part = x;
+      part.lengths = {64 * (row + 1)};
+      part.checkpoint_every = 0;
+      Call truncated(part);
+      ASSERT_TRUE(truncated.run({2}).ok());
+      for (int64_t i = 0; i < each; i++) ASSERT_EQ(whole.checkpoints.get(row * each + i), truncated.final.get(i));
+    }
+  }
+}
+
+// Runs the first `first` tokens of `whole`, then the rest from the state that came out.
+void run_in_two(Call& whole, int64_t first, Call* second) {
+  Options x = whole.options;
+  const int64_t total = x.lengths[0];
+  x.lengths = {first};
+  x.tokens_after = 0;
+  Call begin(x);  // a seed gives the same numbers from the first token on, whatever the length
+  ASSERT_TRUE(begin.run().ok());
+  x.lengths = {total - first};
+  *second = Call(x);
+  const auto move = [&](Buffer& to, const Buffer& from) {
+    const int64_t offset = first * (to.size() / std::max<int64_t>(to.view().shape[1], 1));
+    to.fill([&](int64_t i) { return from.get(offset + i); });
+  };
+  move(second->q, whole.q), move(second->k, whole.k), move(second->v, whole.v);
+  move(second->g, whole.g), move(second->beta, whole.beta);
+  second->initial.fill([&](int64_t i) { return begin.final.get(i); });
+  ASSERT_TRUE(second->run().ok());
+}
+
+TEST(CpuGatedDelta, TwoCallsWithTheStateHandedOverAreOne) {
+  Options x;
+  x.lengths = {190};
+  x.dtype = x.o_dtype = FLASHDELTA_FP32;
+  Call whole(x);
+  ASSERT_TRUE(whole.run().ok());
+  for (int64_t first : {1, 50, 64, 128, 189}) {
+    Call second(x);
+    run_in_two(whole, first, &second);
+    Error error;
+    for (int64_t i = 0; i < whole.final.size(); i++) {
+      error.add(second.final.get(i), whole.final.get(i));
+      if (first % 64 != 0) continue;
+      ASSERT_EQ(second.final.get(i), whole.final.get(i)) << "split at a chunk's end";
+    }
+    EXPECT_LE(error.relative(), 1e-6);
+  }
+}
+
+TEST(CpuGatedDelta, CausalAndApart) {
+  Options x;
+  x.lengths = {40, 90, 20};
+  x.heads_k = 2;
+  Call clean(x), dirty(x);
+  ASSERT_TRUE(clean.run().ok());
+  const int64_t token = 40 + 50, head = 1;  // sequence 1, key head 1: value heads 2 and 3
+  for (int64_t c = 0; c < x.dim_k; c++) dirty.k.set((token * x.heads_k + head) * x.dim_k + c, NAN);
+  ASSERT_TRUE(dirty.run().ok());
+  for (int64_t i = 0; i < 150 * x.heads_v() * x.dim_v; i++) {
+    const int64_t t = i / x.dim_v / x.heads_v(), h = i / x.dim_v % x.heads_v();
+    const bool reached = h / x.group == head && t >= token && t < 130;
+    ASSERT_EQ(std::isnan(dirty.o.get(i)), reached) << "token " << t << ", head " << h;
+    ASSERT_TRUE(reached || dirty.o.get(i) == clean.o.get(i)) << "token " << t << ", head " << h;
+  }
+}
+
+// ---- Workspace, progress ----
+
+TEST(CpuGatedDelta, WorkspaceIsBoundedAndOfOneSizeAtAnyLength) {
+  for (int64_t dim : {8, 128, 256}) {
+    for (int threads : {1, 2, 64, 1024}) {
+      GatedDeltaProblem p;
+      p.sequences = 3;
+      p.heads_k = 16, p.heads_v = 48, p.dim_k = p.dim_v = dim;
+      p.tokens = p.max_tokens = 1 << 10;
+      const size_t bytes = cpu::gated_delta_forward_workspace(p, threads);
+      EXPECT_LE(bytes, size_t{48} << 20);
+      p.tokens = p.max_tokens = int64_t{1} << 40;
+      EXPECT_EQ(cpu::gated_delta_forward_workspace(p, threads), bytes);
+      p.sequences = int64_t{1} << 40;
+      EXPECT_LE(cpu::gated_delta_forward_workspace(p, threads), size_t{48} << 20);
+    }
+  }
+}
+
+struct Watch {
+  std::vector<int64_t> done;
+  int64_t total = 0, stop_after = 1 << 20;
+
+  static int32_t on_progress(void* user, int64_t done, int64_t total) {
+    auto* watch = static_cast<Watch*>(user);
+    watch->done.push_back(done);
+    watch->total = total;
+    return static_cast<int64_t>(watch->done.size()) >= watch->stop_after;
+  }
+};
+
+TEST(CpuGatedDelta, ProgressRisesToTheTotal) {
+  Options x;
+  x.lengths = {2000, 0, 1500};
+  x.group = 6, x.dim_v = 32;
+  Call call(x);
+  Watch watch;
+  ASSERT_TRUE(call.run({1, Watch::on_progress, &watch}).ok());
+  ASSERT_GE(watch.done.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(watch.done.begin(), watch.done.end()));
+  EXPECT_EQ(watch.done.back(), watch.total);
+}
+
+TEST(CpuGatedDelta, ACallbackStopsTheCall) {
+  for (int threads : {1, 2}) {
+    Options x;
+    x.lengths = {6000};
+    x.group = 6, x.dim_v = 32;
+    Call call(x);
+    Watch watch;
+    watch.stop_after = 1;
+    EXPECT_EQ(call.run({threads, Watch::on_progress, &watch}).code, FLASHDELTA_CANCELLED);
+    EXPECT_LE(watch.done.back(), watch.total / 2);
+  }
 }
 
 }  // namespace
