@@ -1,5 +1,5 @@
-// The table of tiles, and the rule that ranks them (docs/planner.md). The rule's numbers come from prototypes measured
-// on an H200 held to one block an SM where SM120 holds one.
+// The table of tiles, and the rule that ranks them (docs/planner.md). The rule's numbers come from trial kernels
+// measured on an H200 held to one block an SM where SM120 holds one.
 #include <algorithm>
 #include <array>
 #include <numeric>

@@ -115,25 +115,28 @@ Refusal refuse(const ArchProfile& arch, const PlanProblem& problem, const Candid
   return {};
 }
 
-std::vector<std::pair<std::string, int64_t>> shared_parts(const PlanProblem& problem, const Candidate& candidate) {
+void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assessment* assessment) {
   const int64_t element_bytes = dtype_size(problem.dtype);
   if (problem.operation == PlanOperation::kAttentionForward) {
     const AttentionSharedBytes bytes =
         attention_shared_bytes({candidate.block_q, candidate.block_kv, candidate.block_v, problem.head_dim,
                                 candidate.stages, element_bytes, candidate.q_in_registers});
-    if (bytes.q_before_v) return {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
-    return {{"q", bytes.q}, {"k", bytes.k}, {"v", bytes.v}};
+    assessment->shared_bytes = bytes.total();
+    assessment->parts = {{"q", bytes.q}, {"k", bytes.k}, {"v", bytes.v}};
+    if (bytes.q_before_v) assessment->parts = {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
+    return;
   }
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
-  return {{"k", bytes.k},
-          {"q", bytes.q},
-          {"v", bytes.v},
-          {"t", bytes.t},
-          {"p", bytes.p},
-          {"gate", bytes.gate},
-          {"barriers", bytes.barriers},
-          {"o", bytes.o}};
+  assessment->shared_bytes = bytes.total();
+  assessment->parts = {{"k", bytes.k},
+                       {"q", bytes.q},
+                       {"v", bytes.v},
+                       {"t", bytes.t},
+                       {"p", bytes.p},
+                       {"gate", bytes.gate},
+                       {"barriers", bytes.barriers},
+                       {"o", bytes.o}};
 }
 
 }  // namespace
@@ -208,8 +211,7 @@ Candidate resolve(const PlanProblem& problem, Candidate candidate) {
 Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Candidate& given) {
   const Candidate candidate = resolve(problem, given);
   Assessment assessment;
-  assessment.parts = shared_parts(problem, candidate);
-  for (const auto& [name, bytes] : assessment.parts) assessment.shared_bytes += bytes;
+  size_buffers(problem, candidate, &assessment);
   if (problem.seqlen) assessment.kv_iterations = ceil_div(*problem.seqlen, candidate.block_kv);
   Refusal refusal = refuse(arch, problem, candidate, assessment.shared_bytes);
   assessment.reason = refusal.reason;
