@@ -91,8 +91,10 @@ RC_GTEST_PROP(AttentionOracle, sees_the_keys_that_the_definition_names, ()) {
   fill(tensors.at("q"), 0);
   const HostTensor v = tensors.at("v");
   fill(v, 0);
-  for (int64_t j = 0; j < shape.keys; j++) {  // key j leaves its mark in feature j
-    for (int64_t h = 0; h < shape.heads_k; h++) v.set((j * shape.heads_k + h) * 16 + j, 1);
+  for (int64_t j = 0; j < shape.keys; j++) {  // key j leaves its head's mark in feature j
+    for (int64_t h = 0; h < shape.heads_k; h++) {
+      v.set((j * shape.heads_k + h) * 16 + j, static_cast<float>(1 + h));
+    }
   }
   const CallOptions options = any_mask();
   const auto rows = rows_of(tensors, options);
@@ -105,7 +107,8 @@ RC_GTEST_PROP(AttentionOracle, sees_the_keys_that_the_definition_names, ()) {
       want[static_cast<size_t>(j)] = seen ? 1 : 0;
     }
     const double count = std::accumulate(want.begin(), want.end(), 0.0);
-    for (double& x : want) x /= std::max(count, 1.0);
+    const auto head_k = static_cast<int64_t>(n) % shape.heads_q / (shape.heads_q / shape.heads_k);
+    for (double& x : want) x *= static_cast<double>(1 + head_k) / std::max(count, 1.0);
     RC_ASSERT(distance(rows[n].o, want) < 1e-12);
     RC_ASSERT((count > 0 ? std::abs(rows[n].lse - std::log(count)) < 1e-12 : rows[n].lse == -infinity));
   }
@@ -330,6 +333,19 @@ RC_GTEST_PROP(GatedDeltaOracle, a_unit_key_with_beta_one_is_answered_by_its_valu
     }
     RC_ASSERT(distance(heads[h].o, v) < 2e-3);  // the norm's 1e-6 beside squares that sum to about 0.7
   }
+}
+
+TEST(GatedDeltaOracle, the_norm_adds_its_epsilon_to_the_sum) {  // llama.cpp #28068
+  TensorMap tensors = delta_tensors({1, 1, 1, 8, 8, 1});
+  tensors.erase("initial_state");
+  fill(tensors.at("k"), static_cast<float>(std::sqrt(1e-6 / 8)));  // squares that sum to epsilon: |k|^2 is 1/2
+  fill(tensors.at("q"), static_cast<float>(std::sqrt(1e-6 / 8)));
+  fill(tensors.at("beta"), 1);
+  CallOptions options;
+  options.l2norm = true;
+  options.scale = 1.0;
+  const auto head = heads_of(tensors, options).front();
+  for (int64_t c = 0; c < 8; c++) EXPECT_NEAR(head.o[static_cast<size_t>(c)], tensors.at("v").get(c) / 2, 1e-6);
 }
 
 RC_GTEST_PROP(GatedDeltaOracle, raw_gate_and_beta_are_the_formulas, ()) {
