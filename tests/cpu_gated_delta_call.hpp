@@ -38,8 +38,10 @@ class Buffer {
       view_.strides[*d] = stride;
       stride = stride * std::max<int64_t>(shape[static_cast<size_t>(*d)], 1) + gap;
     }
-    bytes_.assign(static_cast<size_t>((stride + gap) * dtype_size(dtype)), 0xFF);
-    view_.data = bytes_.data();
+    // Room before the first element for what an index of -1 would write.
+    front_ = shape.empty() ? 0 : (view_.strides[0] + 15) / 16 * 16;
+    bytes_.assign(static_cast<size_t>((front_ + stride + gap) * dtype_size(dtype)), 0xFF);
+    view_.data = bytes_.data() + front_ * dtype_size(dtype);
   }
 
   const flashdelta_tensor& view() const { return view_; }
@@ -57,6 +59,8 @@ class Buffer {
     }
     return at;
   }
+  // Of element i in bytes().
+  size_t byte_offset(int64_t i) const { return static_cast<size_t>((front_ + offset(i)) * dtype_size(view_.dtype)); }
   double get(int64_t i) const { return load_float(view_.data, view_.dtype, offset(i)); }
   void set(int64_t i, double x) { store_float(view_.data, view_.dtype, offset(i), static_cast<float>(x)); }
   void set_int(int64_t i, int64_t x) {
@@ -82,14 +86,14 @@ class Buffer {
   // The bytes of element i still as they were made.
   bool untouched(int64_t i) const {
     const auto width = static_cast<size_t>(dtype_size(view_.dtype));
-    const uint8_t* p = bytes_.data() + static_cast<size_t>(offset(i)) * width;
+    const uint8_t* p = bytes_.data() + byte_offset(i);
     return std::all_of(p, p + width, [](uint8_t byte) { return byte == 0xFF; });
   }
   // No byte between the elements has been written.
   bool gaps_untouched() const {
     const auto width = static_cast<size_t>(dtype_size(view_.dtype));
     std::vector<bool> owned(bytes_.size() / width, false);
-    for (int64_t i = 0; i < size(); i++) owned[static_cast<size_t>(offset(i))] = true;
+    for (int64_t i = 0; i < size(); i++) owned[byte_offset(i) / width] = true;
     for (size_t i = 0; i < bytes_.size(); i++) {
       if (!owned[i / width] && bytes_[i] != 0xFF) return false;
     }
@@ -99,6 +103,7 @@ class Buffer {
 
  private:
   flashdelta_tensor view_{};
+  int64_t front_ = 0;
   std::vector<uint8_t> bytes_;
 };
 

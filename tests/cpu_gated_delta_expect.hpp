@@ -71,7 +71,7 @@ inline void expect_other_slots_kept(const Buffer& states, const std::vector<uint
   const auto width = static_cast<size_t>(dtype_size(states.view().dtype));
   for (int64_t i = 0; i < states.size(); i++) {
     if (written[static_cast<size_t>(i / each)]) continue;
-    const size_t at = static_cast<size_t>(states.offset(i)) * width;
+    const size_t at = states.byte_offset(i);
     ASSERT_EQ(0, std::memcmp(before.data() + at, states.bytes().data() + at, width)) << "slot " << i / each;
   }
 }

@@ -104,7 +104,7 @@ TEST(CpuGatedDeltaNumerics, AResetLeavesNothingOfTheOldState) {
   x.group = 1;
   expect_right_in_all_chunks(x, [](Call& call) {
     call.initial.refill([](int64_t) { return 1e36; });
-    call.v.refill([&](int64_t i) { return call.v.get(i) * (i / call.options.dim_v < 20 ? 1e35 : 1e-3); });
+    call.v.refill([&](int64_t i) { return call.v.get(i) * (i / call.options.dim_v < 20 ? 1e36 : 1e-5); });
     call.g.refill([](int64_t t) { return t == 0 || t == 20 ? -INFINITY : -1e-3; });
     call.q.refill([&](int64_t i) { return i / call.options.dim_k < 20 ? 0 : call.q.get(i); });
   });

@@ -1,8 +1,10 @@
 // The CPU's gated delta rule against the float64 recurrence, and against itself where the bits must agree.
+#include <hwy/highway.h>
 #include <rapidcheck.h>
 
 #include <thread>
 
+#include "cpu/simd.hpp"
 #include "cpu_gated_delta_expect.hpp"
 
 namespace flashdelta::test {
@@ -20,6 +22,8 @@ TEST(CpuGatedDelta, HeadSizesAndGroups) {
     x.lengths = {37, 1, 64};
     x.dtype = x.o_dtype = FLASHDELTA_FP32;
     expect_right(x);
+    x.value_major = true;
+    expect_right(x, 1);
   }
 }
 
@@ -310,17 +314,40 @@ TEST(CpuGatedDelta, ProgressRisesToTheTotal) {
   EXPECT_EQ(watch.done.back(), watch.total);
 }
 
+Options long_options() {
+  Options x;
+  x.lengths = {6000};
+  x.group = 6, x.dim_v = 32;
+  return x;
+}
+
 TEST(CpuGatedDelta, ACallbackStopsTheCall) {
-  for (int threads : {1, 2}) {
-    Options x;
-    x.lengths = {6000};
-    x.group = 6, x.dim_v = 32;
-    Call call(x);
-    Watch watch;
-    watch.stop_after = 1;
-    EXPECT_EQ(call.run({threads, Watch::on_progress, &watch}).code, FLASHDELTA_CANCELLED);
-    EXPECT_LE(watch.done.back(), watch.total / 2);
+  Call call(long_options());
+  Watch watch;
+  watch.stop_after = 1;
+  EXPECT_EQ(call.run({1, Watch::on_progress, &watch}).code, FLASHDELTA_CANCELLED);
+  EXPECT_EQ(watch.done.size(), 1u);
+  EXPECT_LE(watch.done.back(), watch.total / 2);
+}
+
+// The calling thread alone asks; where the others left it nothing to do, it had nothing to stop.
+TEST(CpuGatedDelta, ACallbackStopsAllThreads) {
+  Call call(long_options());
+  Watch watch;
+  watch.stop_after = 1;
+  const Status status = call.run({3, Watch::on_progress, &watch});
+  EXPECT_EQ(status.code, watch.done.empty() ? FLASHDELTA_OK : FLASHDELTA_CANCELLED) << status.message;
+}
+
+// Every instruction set that this machine can run, not only its best.
+TEST(CpuGatedDelta, AllInstructionSets) {
+  for (int64_t target : {HWY_SCALAR, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
+    if ((hwy::SupportedTargets() & HWY_TARGETS & target) == 0) continue;
+    hwy::GetChosenTarget().Update(target);
+    EXPECT_STREQ(cpu::simd_target(), hwy::TargetName(target));
+    expect_right(mixed_options());
   }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ struct Task {
 class Reporter {
  public:
   explicit Reporter(Progress* progress) : progress_(progress) {}
-  ~Reporter() { progress_->add(pending_); }
+  ~Reporter() {
+    if (pending_ > 0 && !progress_->cancelled()) progress_->add(pending_);
+  }
 
   // false: stop.
   bool add(int64_t units) {
