@@ -1,0 +1,205 @@
+#include "device/attention_forward.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "plan/plan.hpp"
+
+namespace flashdelta {
+namespace {
+
+constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// (sequence, key head) pairs whose query tiles run side by side: enough to share their keys through the L2 cache, few
+// enough that those keys stay in it.
+constexpr int64_t kHeadsInFlight = 16;
+
+bool is_element(Element element, flashdelta_dtype dtype) {
+  return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
+}
+
+int64_t blocks(const AttentionProblem& p, const ForwardConfig& config) {
+  return ceil_div(p.max_q * p.group(), config.block_q) * p.heads_k * p.batch;
+}
+
+// The rows that hold the problem's head sizes with the least padding.
+const ForwardRow* tightest(const AttentionProblem& p) {
+  const ForwardRow* best = nullptr;
+  const auto area = [](const ForwardRow& row) { return row.config.head_dim + row.config.head_dim_v; };
+  for (const ForwardRow& row : forward_rows) {
+    if (!is_element(row.config.element, p.q.dtype)) continue;
+    if (row.config.head_dim < p.head_dim || row.config.head_dim_v < p.head_dim_v) continue;
+    if (best == nullptr || area(row) < area(*best)) best = &row;
+  }
+  return best;
+}
+
+Status check_alignment(std::string_view name, const Rows& rows) {
+  const int64_t size = dtype_size(rows.dtype);
+  const bool aligned = reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.outer_stride * size % 16 == 0 &&
+                       rows.token_stride * size % 16 == 0 && rows.head_stride * size % 16 == 0;
+  if (aligned) return {};
+  return not_supported(fmt::format(
+      "{}: the GPU kernels need rows that start at multiples of 16 bytes, in memory and by every stride; the cpu "
+      "backend takes any",
+      name));
+}
+
+Status check_features(const AttentionProblem& p) {
+  const auto missing = [](std::string_view argument) {
+    return not_supported(fmt::format("{}: not in the GPU kernels; the cpu backend has it", argument));
+  };
+  if (p.softcap != 0) return missing("softcap");
+  if (p.sink) return missing("sink");
+  if (p.seqused_k) return missing(p.page_size != 0 ? "page_table" : "seqused_k");
+  if (p.cache_batch_idx) return missing("cache_batch_idx");
+  if (p.window_left >= 0 || p.window_right > 0) return missing("window");
+  return {};
+}
+
+Region region(const char* name, const void* data, int64_t elements, int64_t size, bool written = false) {
+  return {data, static_cast<size_t>(elements * size), name, written, !written};
+}
+
+// What a strided tensor of `rows` reaches from its first element.
+int64_t reach(const Rows& rows, int64_t outer, int64_t tokens, int64_t heads, int64_t features) {
+  if (outer == 0 || tokens == 0) return 0;
+  return (outer - 1) * rows.outer_stride + (tokens - 1) * rows.token_stride + (heads - 1) * rows.head_stride + features;
+}
+
+std::vector<Region> regions_of(const AttentionProblem& p) {
+  const int64_t outer_q = p.cu_seqlens_q ? 1 : p.batch;
+  const int64_t size = dtype_size(p.q.dtype);
+  std::vector<Region> regions = {
+      region("q", p.q.data, reach(p.q, outer_q, p.dense_q, p.heads_q, p.head_dim), size),
+      region("k", p.k.data, reach(p.k, p.rows_k, p.dense_k, p.heads_k, p.head_dim), size),
+      region("v", p.v.data, reach(p.v, p.rows_k, p.dense_k, p.heads_k, p.head_dim_v), size),
+      region("o", p.o.data, reach(p.o, outer_q, p.dense_q, p.heads_q, p.head_dim_v), dtype_size(p.o.dtype), true),
+  };
+  if (p.lse != nullptr && outer_q > 0 && p.dense_q > 0) {
+    const int64_t count = (outer_q - 1) * p.lse_outer_stride + (p.heads_q - 1) * p.lse_head_stride + p.dense_q;
+    regions.push_back(region("lse", p.lse, count, 4, true));
+  }
+  for (const auto& [name, ints] : {std::pair{"cu_seqlens_q", &p.cu_seqlens_q}, {"cu_seqlens_k", &p.cu_seqlens_k}}) {
+    if (*ints) regions.push_back(region(name, ints->data, p.batch + 1, dtype_size(ints->dtype)));
+  }
+  return regions;
+}
+
+}  // namespace
+
+Status attention_forward_supported(const AttentionProblem& p) {
+  if (p.q.dtype == FLASHDELTA_FP32) {
+    return not_supported("q: the GPU kernels take bf16 and fp16, not fp32; the cpu backend takes all three");
+  }
+  FLASHDELTA_RETURN_IF_ERROR(check_features(p));
+  if (tightest(p) == nullptr) {
+    int64_t most = 0;
+    for (const ForwardRow& row : forward_rows) most = std::max<int64_t>(most, row.config.head_dim);
+    return not_supported(
+        fmt::format("q: the GPU kernels take head sizes up to {}, not {} with values of {}; the cpu "
+                    "backend takes up to 512",
+                    most, p.head_dim, p.head_dim_v));
+  }
+  for (const auto& [name, rows] : {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &p.o}}) {
+    FLASHDELTA_RETURN_IF_ERROR(check_alignment(name, *rows));
+  }
+  if (p.dense_q * p.group() > kMostInt32 || p.dense_k > kMostInt32 || p.batch * p.heads_k > kMostInt32) {
+    return not_supported("q: the GPU kernels count tokens and heads in 32 bits; the cpu backend in 64");
+  }
+  return {};
+}
+
+Status choose_forward_row(const AttentionProblem& p, const ArchProfile& arch, int sm_count, const ForwardRow** chosen) {
+  FLASHDELTA_RETURN_IF_ERROR(attention_forward_supported(p));
+  const ForwardConfig& like = tightest(p)->config;
+  // The largest blocks that still give every multiprocessor one; else the smallest there are.
+  const ForwardRow* best = nullptr;
+  for (const ForwardRow& row : forward_rows) {
+    const ForwardConfig& c = row.config;
+    if (c.element != like.element || c.head_dim != like.head_dim || c.head_dim_v != like.head_dim_v) continue;
+    if (c.shared_bytes() > arch.shared_bytes_block) continue;
+    const auto fills = [&](const ForwardRow& r) { return blocks(p, r.config) >= sm_count; };
+    const bool better = best == nullptr || (fills(row) ? !fills(*best) || c.block_q > best->config.block_q
+                                                       : !fills(*best) && c.block_q < best->config.block_q);
+    if (better) best = &row;
+  }
+  if (best == nullptr) {
+    return not_supported(
+        fmt::format("q: no kernel for head sizes {} and {} fits {}", p.head_dim, p.head_dim_v, arch.name));
+  }
+  if (blocks(p, best->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  *chosen = best;
+  return {};
+}
+
+AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardConfig& config) {
+  AttentionForwardParams out{};
+  out.q = p.q.data;
+  out.k = p.k.data;
+  out.v = p.v.data;
+  out.o = p.o.data;
+  out.lse = p.lse;
+  const auto strides = [](const Rows& rows, int64_t* batch, int64_t* token, int64_t* head) {
+    *batch = rows.outer_stride;
+    *token = rows.token_stride;
+    *head = rows.head_stride;
+  };
+  strides(p.q, &out.q_batch_stride, &out.q_token_stride, &out.q_head_stride);
+  strides(p.k, &out.k_batch_stride, &out.k_token_stride, &out.k_head_stride);
+  strides(p.v, &out.v_batch_stride, &out.v_token_stride, &out.v_head_stride);
+  strides(p.o, &out.o_batch_stride, &out.o_token_stride, &out.o_head_stride);
+  out.lse_batch_stride = p.lse_outer_stride;
+  out.lse_head_stride = p.lse_head_stride;
+  out.cu_seqlens_q = p.cu_seqlens_q.data;
+  out.cu_seqlens_k = p.cu_seqlens_k.data;
+  out.cu_seqlens_q_is_64 = p.cu_seqlens_q.dtype == FLASHDELTA_INT64;
+  out.cu_seqlens_k_is_64 = p.cu_seqlens_k.dtype == FLASHDELTA_INT64;
+  out.batch = static_cast<int32_t>(p.batch);
+  out.heads_k = static_cast<int32_t>(p.heads_k);
+  out.group = static_cast<int32_t>(p.group());
+  out.head_dim = static_cast<int32_t>(p.head_dim);
+  out.head_dim_v = static_cast<int32_t>(p.head_dim_v);
+  out.length_q = static_cast<int32_t>(p.dense_q);
+  out.length_k = static_cast<int32_t>(p.dense_k);
+  // A bound over 2^31 tokens is none: no sequence here is that long.
+  out.window_left = p.window_left > kMostInt32 ? -1 : static_cast<int32_t>(p.window_left);
+  out.window_right = p.window_right > kMostInt32 ? -1 : static_cast<int32_t>(p.window_right);
+  out.o_is_fp32 = p.o.dtype == FLASHDELTA_FP32;
+  out.scale_log2 = static_cast<float>(p.scale * 1.4426950408889634);
+  out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), config.block_q));
+  out.heads_in_flight = static_cast<int32_t>(std::min(kHeadsInFlight, p.heads_k * p.batch));
+  out.longest_first = p.window_right >= 0;
+  return out;
+}
+
+uint32_t held_shared_bytes(const DeviceInfo& device, const ArchProfile& arch, int64_t bytes, int64_t threads) {
+  const int64_t most = resident_blocks(arch, bytes, threads);
+  if (&arch == device.arch || most == 0) return static_cast<uint32_t>(bytes);
+  // One byte more than a share of an SM among most + 1 blocks leaves room for `most`.
+  const int64_t share = device.shared_bytes_sm / (most + 1) - device.shared_bytes_reserved + 1;
+  const int64_t rounded = ceil_div(share, 128) * 128;
+  return static_cast<uint32_t>(std::clamp(rounded, bytes, device.shared_bytes_block));
+}
+
+Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* stream) {
+  const ForwardRow* row = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(choose_forward_row(p, arch, device.info().sm_count, &row));
+  const int64_t count = blocks(p, row->config);
+  if (count == 0) return {};
+  const AttentionForwardParams params = forward_params(p, row->config);
+  const std::string kernel = fmt::format("flashdelta_{}", row->name);
+  const std::vector<Region> regions = regions_of(p);
+  KernelLaunch launch;
+  launch.kernel = kernel;
+  launch.grid = {static_cast<uint32_t>(count), 1, 1};
+  launch.threads = static_cast<uint32_t>(row->config.threads());
+  launch.dynamic_shared_bytes =
+      held_shared_bytes(device.info(), arch, row->config.shared_bytes(), row->config.threads());
+  launch.parameters = std::as_bytes(std::span(&params, 1));
+  launch.regions = regions;
+  return device.launch(launch, stream);
+}
+
+}  // namespace flashdelta

@@ -1,0 +1,27 @@
+// attention_forward on a device: which kernel row, its parameters, its launch. The same code for CUDA and the emulator.
+#pragma once
+
+#include "core/problem.hpp"
+#include "cuda/attention/forward_params.h"
+#include "cuda/attention/rows.hpp"
+#include "device/device.hpp"
+
+namespace flashdelta {
+
+// NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
+Status attention_forward_supported(const AttentionProblem& problem);
+
+// The row for a problem under an architecture's limits, on a card of sm_count multiprocessors.
+Status choose_forward_row(const AttentionProblem& problem, const ArchProfile& arch, int sm_count,
+                          const ForwardRow** row);
+
+AttentionForwardParams forward_params(const AttentionProblem& problem, const ForwardConfig& config);
+
+// arch: whose limits are planned under; where that is not the device's own, residency is held to it too.
+Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& problem, void* stream);
+
+// Dynamic shared memory to ask for, so that no more blocks of `bytes` and `threads` share an SM of the device than
+// would share one of `arch`.
+uint32_t held_shared_bytes(const DeviceInfo& device, const ArchProfile& arch, int64_t bytes, int64_t threads);
+
+}  // namespace flashdelta

@@ -1,0 +1,38 @@
+// NVIDIA's driver API, looked up when it is first needed: the library loads on machines that have no driver.
+#pragma once
+
+#include <cuda.h>
+
+#include "core/status.hpp"
+
+namespace flashdelta {
+
+struct CudaDriver {
+  decltype(&cuInit) init = nullptr;
+  decltype(&cuDriverGetVersion) driver_version = nullptr;
+  decltype(&cuGetErrorString) error_string = nullptr;
+  decltype(&cuDeviceGetCount) device_count = nullptr;
+  decltype(&cuDeviceGet) device_get = nullptr;
+  decltype(&cuDeviceGetName) device_name = nullptr;
+  decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
+  decltype(&cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
+  decltype(&cuCtxPushCurrent) context_push = nullptr;
+  decltype(&cuCtxPopCurrent) context_pop = nullptr;
+  decltype(&cuLibraryLoadData) library_load = nullptr;
+  decltype(&cuLibraryGetKernel) library_kernel = nullptr;
+  decltype(&cuKernelSetAttribute) kernel_set_attribute = nullptr;
+  decltype(&cuLaunchKernel) launch = nullptr;
+  decltype(&cuMemAlloc) allocate = nullptr;
+  decltype(&cuMemFree) release = nullptr;
+  decltype(&cuMemcpyHtoD) copy_to_device = nullptr;
+  decltype(&cuMemcpyDtoH) copy_to_host = nullptr;
+  decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
+
+  // OK, or DEVICE_ERROR: what was tried, and the driver's words.
+  Status check(CUresult result, std::string_view what) const;
+};
+
+// The driver, initialised; NOT_SUPPORTED where there is none, it is too old, or it sees no device.
+Status cuda_driver(const CudaDriver** driver);
+
+}  // namespace flashdelta

@@ -1,0 +1,71 @@
+// Where kernels run: a CUDA device, or the PTX emulator behind the same five calls. Code above this interface
+// (planning, workspace, sequences of kernels) is the same for both, so a machine without a GPU runs all of it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/profiles.hpp"
+#include "core/status.hpp"
+
+namespace flashdelta {
+
+// What a device says of itself; it wins over the profile table's row.
+struct DeviceInfo {
+  std::string name;
+  const ArchProfile* arch = nullptr;  // the row of its compute capability, or the nearest below
+  int sm_count = 0;
+  int64_t shared_bytes_block = 0;  // with opt-in
+  int64_t shared_bytes_sm = 0;
+  int64_t shared_bytes_reserved = 0;  // a resident block
+  int64_t threads_sm = 0, blocks_sm = 0;
+};
+
+// Memory that a kernel may touch. The emulator checks every access against the list; CUDA needs none.
+struct Region {
+  const void* data = nullptr;
+  size_t bytes = 0;
+  const char* name = "";
+  bool written = false;  // an output, or scratch
+  bool defined = true;   // false: holds nothing before the launch
+};
+
+struct KernelLaunch {
+  std::string_view kernel;  // the entry's name
+  std::array<uint32_t, 3> grid{1, 1, 1};
+  uint32_t threads = 0;
+  uint32_t dynamic_shared_bytes = 0;
+  std::span<const std::byte> parameters;  // the one struct that the kernel takes by value
+  std::span<const Region> regions;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+
+  // Makes a kernel ready, so that launch() may be captured in a graph: what is lazy happens here.
+  virtual Status prepare(std::string_view kernel) = 0;
+
+  // Asynchronous on the stream (null: the default one); allocates nothing, synchronises nothing.
+  virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
+
+  virtual Status allocate(size_t bytes, void** memory) = 0;
+  virtual void release(void* memory) = 0;
+  // Both wait until the copy is done, and all that was launched on the default stream before it.
+  virtual Status copy_to_device(void* to, const void* from, size_t bytes) = 0;
+  virtual Status copy_to_host(void* to, const void* from, size_t bytes) = 0;
+};
+
+// The CUDA device of that ordinal, kept for the process; NOT_SUPPORTED or DEVICE_ERROR says in one line what is wrong:
+// no driver, a driver too old for this build's kernels, no device, no such ordinal.
+Status open_cuda_device(int ordinal, Device** device);
+
+}  // namespace flashdelta
