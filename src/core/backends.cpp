@@ -1,12 +1,11 @@
 #include "core/backends.hpp"
 
 #include "cpu/cpu.hpp"
-#include "device/gpu_backends.hpp"
 
 namespace flashdelta {
 namespace {
 
-constexpr Backend cpu_backend = {
+constexpr Backend kCpu = {
     FLASHDELTA_BACKEND_CPU,
     "cpu",
     true,
@@ -24,28 +23,32 @@ constexpr Backend cpu_backend = {
     cpu::gated_delta_forward,
 };
 
-const Backend& backend_of(flashdelta_backend id, const void* q) {
-  if (id == FLASHDELTA_BACKEND_EMULATOR) return emulator_backend;
-  if (id == FLASHDELTA_BACKEND_CUDA) return cuda_backend;
-  return id == FLASHDELTA_BACKEND_AUTO && is_device_memory(q) ? cuda_backend : cpu_backend;
-}
+// In the order that auto tries them.
+constexpr const Backend* kBackends[] = {&kCpu};
 
 template <typename Problem>
 Status choose(const flashdelta_execution& execution, const Problem& problem, const Backend** chosen) {
-  const Backend& backend = backend_of(execution.backend, problem.q.data);
-  FLASHDELTA_RETURN_IF_ERROR(backend_available(backend.id));
-  FLASHDELTA_RETURN_IF_ERROR(backend.supports(problem));
-  *chosen = &backend;
-  return {};
+  const bool any = execution.backend == FLASHDELTA_BACKEND_AUTO;
+  if (!any) FLASHDELTA_RETURN_IF_ERROR(backend_available(execution.backend));
+  Status last;
+  for (const Backend* backend : kBackends) {
+    if (any ? !backend_available(backend->id).ok() : backend->id != execution.backend) continue;
+    last = backend->supports(problem);
+    if (!last.ok()) continue;
+    *chosen = backend;
+    return {};
+  }
+  return last;
 }
 
 }  // namespace
 
 Status backend_available(flashdelta_backend backend) {
   switch (backend) {
-    case FLASHDELTA_BACKEND_CUDA: return cuda_available();
-    case FLASHDELTA_BACKEND_EMULATOR: return emulator_available();
-    default: return {};
+    case FLASHDELTA_BACKEND_AUTO:
+    case FLASHDELTA_BACKEND_CPU: return {};
+    case FLASHDELTA_BACKEND_CUDA: return not_supported("cuda: this build has no GPU kernels; cpu is there");
+    default: return not_supported("emulator: this build has no GPU kernels to emulate; cpu is there");
   }
 }
 
