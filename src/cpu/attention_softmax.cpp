@@ -21,20 +21,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DWide = hn::ScalableTag<float>;
 using DNarrow = hn::CappedTag<float, 8>;  // for the last 8 columns where vectors are wider
 
-// 2^x for x <= 0, relative error under 2e-7; 0 below -126, exactly 1 at 0, NaN stays. The polynomial (Remez on
-// [-0.5, 0.5], constant term held at 1) gives 2^fraction; the integer part goes into its exponent bits.
+// 2^x for x <= 0, relative error under 2e-7; 0 below -126, exactly 1 at 0, NaN stays. Adding 1.5 * 2^23 rounds x to an
+// integer, which is then both a float and, in the low bits, what the exponent needs. The polynomial (Remez on
+// [-0.5, 0.5], constant term held at 1) gives 2^fraction. NaN passes because its low bits are 0.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
-  const auto whole = hn::NearestInt(x);
-  const auto f = hn::Sub(x, hn::ConvertTo(d, whole));
+  const auto magic = hn::Set(d, 0x1.8p23f);
+  const auto rounded = hn::Add(x, magic);
+  const auto f = hn::Sub(x, hn::Sub(rounded, magic));
   auto p = hn::MulAdd(hn::Set(d, 0x1.5bba14p-10f), f, hn::Set(d, 0x1.3cea88p-7f));
   p = hn::MulAdd(p, f, hn::Set(d, 0x1.c6b752p-5f));
   p = hn::MulAdd(p, f, hn::Set(d, 0x1.ebf9bcp-3f));
   p = hn::MulAdd(p, f, hn::Set(d, 0x1.62e42ap-1f));
   p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(whole)));
-  return hn::IfThenElse(hn::Eq(x, x), hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), scaled), x);
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, rounded))));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), scaled);
 }
 
 // kVectors vectors of columns over all keys.
