@@ -65,6 +65,7 @@ struct Finding {
   std::vector<SourceLine> source;  // innermost first, then the lines it was inlined at
   std::string sentence;
   uint64_t count = 1;
+  uint32_t pc = 0;  // index of the decoded instruction
 
   std::string text() const;  // everything in one line
 };

@@ -22,7 +22,7 @@ struct Region {
   size_t bytes = 0;
   std::string name;
   Access access;
-  std::unique_ptr<uint8_t[]> written;  // one bit a byte; null: all of it is initialised
+  std::unique_ptr<uint8_t[]> written;  // one flag a byte; null: all of it is initialised
 
   bool holds(uint64_t address, size_t size) const {
     const auto first = reinterpret_cast<uint64_t>(data);
