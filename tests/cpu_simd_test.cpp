@@ -194,17 +194,8 @@ TEST_P(Simd, MatmulOfEverySize) {
 TEST_P(Simd, RowFunctions) {
   for (int64_t n : {0, 1, 3, 8, 15, 16, 17, 64, 100}) {
     const auto x = normal(static_cast<size_t>(n)), y = normal(static_cast<size_t>(n));
-    double dot = 0, sum = 0;
-    float max = -kInf;
-    for (size_t i = 0; i < x.size(); i++) {
-      dot += static_cast<double>(x[i]) * static_cast<double>(y[i]);
-      sum += x[i];
-      max = std::max(max, x[i]);
-    }
-    EXPECT_NEAR(cpu::dot(x.data(), y.data(), n), dot, 1e-4);
-    EXPECT_NEAR(cpu::sum(x.data(), n), sum, 1e-4);
-    EXPECT_EQ(cpu::max(x.data(), n), max);
-
+    double dot = 0;
+    for (size_t i = 0; i < x.size(); i++) dot += static_cast<double>(x[i]) * static_cast<double>(y[i]);
     auto scaled = x, added = y;
     cpu::scale(1.5f, scaled.data(), n);
     cpu::scale_add(0.25f, x.data(), added.data(), n);

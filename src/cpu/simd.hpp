@@ -43,15 +43,12 @@ void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, const float* b, in
 
 // ---- One row ----
 
-float dot(const float* x, const float* y, int64_t n);
-float sum(const float* x, int64_t n);
-float max(const float* x, int64_t n);  // -inf for n = 0; NaN may be passed over
 void scale(float factor, float* x, int64_t n);
 void scale_add(float factor, const float* x, float* y, int64_t n);  // y += factor * x
 void exp(const float* x, float* y, int64_t n);  // y may be x; within 2 ulp; exp(-inf) = 0, NaN stays
 bool all_finite(const float* x, int64_t n);
 
-// The same in float64, where fp32 sums lose too much.
+// In float64, where fp32 sums lose too much.
 double dot(const double* x, const float* y, int64_t n);
 void scale(double factor, double* x, int64_t n);
 void scale_add(double factor, const float* x, double* y, int64_t n);

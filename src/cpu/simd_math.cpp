@@ -1,6 +1,5 @@
 // Sums, products and exponentials over one row. The last, partial vector is done number by number.
 #include <cmath>
-#include <limits>
 
 #include "cpu/simd.hpp"
 #include "cpu/simd_targets.hpp"
@@ -24,40 +23,6 @@ using DD = hn::ScalableTag<double>;
 using DHalf = hn::Rebind<float, DD>;
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 constexpr int64_t kDoubleLanes = hn::MaxLanes(DD());
-
-// Two accumulators, so that one addition's latency does not bound the loop.
-float dot(const float* x, const float* y, int64_t n) {
-  const DF d;
-  auto even = hn::Zero(d), odd = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    even = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), even);
-    odd = hn::MulAdd(hn::LoadU(d, x + i + kLanes), hn::LoadU(d, y + i + kLanes), odd);
-  }
-  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < n; i++) total += x[i] * y[i];
-  return total;
-}
-
-float sum(const float* x, int64_t n) {
-  const DF d;
-  auto total = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) total = hn::Add(total, hn::LoadU(d, x + i));
-  float result = hn::GetLane(hn::SumOfLanes(d, total));
-  for (; i < n; i++) result += x[i];
-  return result;
-}
-
-float max(const float* x, int64_t n) {
-  const DF d;
-  auto best = hn::Set(d, -std::numeric_limits<float>::infinity());
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) best = hn::Max(best, hn::LoadU(d, x + i));
-  float result = hn::GetLane(hn::MaxOfLanes(d, best));
-  for (; i < n; i++) result = x[i] > result ? x[i] : result;
-  return result;
-}
 
 void scale(float factor, float* x, int64_t n) {
   const DF d;
@@ -97,7 +62,8 @@ bool all_finite(const float* x, int64_t n) {
   return finite;
 }
 
-double dot_double(const double* x, const float* y, int64_t n) {
+// Two accumulators, so that one addition's latency does not bound the loop.
+double dot(const double* x, const float* y, int64_t n) {
   const DD d;
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
@@ -137,25 +103,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace flashdelta::cpu {
 
-HWY_EXPORT(dot);
-HWY_EXPORT(sum);
-HWY_EXPORT(max);
 HWY_EXPORT(scale);
 HWY_EXPORT(scale_add);
 HWY_EXPORT(exp);
 HWY_EXPORT(all_finite);
-HWY_EXPORT(dot_double);
+HWY_EXPORT(dot);
 HWY_EXPORT(scale_double);
 HWY_EXPORT(scale_add_double);
 
-float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
-float sum(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(sum)(x, n); }
-float max(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(max)(x, n); }
 void scale(float factor, float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(factor, x, n); }
 void scale_add(float factor, const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(scale_add)(factor, x, y, n); }
 void exp(const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(exp)(x, y, n); }
 bool all_finite(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(all_finite)(x, n); }
-double dot(const double* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot_double)(x, y, n); }
+double dot(const double* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
 void scale(double factor, double* x, int64_t n) { HWY_DYNAMIC_DISPATCH(scale_double)(factor, x, n); }
 void scale_add(double factor, const float* x, double* y, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scale_add_double)(factor, x, y, n);
