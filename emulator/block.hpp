@@ -41,6 +41,7 @@ struct CopyPiece {
   uint8_t read = 0;   // of them read from the source
   uint8_t lane = 0;
   const uint8_t* source = nullptr;
+  const uint8_t* written = nullptr;  // the source's flags; null: all of it is initialised
 };
 
 struct alignas(64) Warp {

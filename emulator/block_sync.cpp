@@ -72,10 +72,14 @@ void Block::wait_copies(Warp& warp, size_t groups_left) {
   while (warp.copy_groups.size() > groups_left) {
     for (const CopyPiece& piece : warp.copy_groups.front()) {
       uint8_t* target = shared.data() + piece.target;
-      if (piece.read != 0) std::memcpy(target, piece.source, piece.read);
-      std::memset(target + piece.read, 0, size_t{piece.bytes} - piece.read);
+      if (piece.read == 16) {
+        std::memcpy(target, piece.source, 16);
+      } else {
+        if (piece.read != 0) std::memcpy(target, piece.source, piece.read);
+        std::memset(target + piece.read, 0, size_t{piece.bytes} - piece.read);
+      }
       if (!detect_) continue;
-      const bool defined = piece.read == 0 || state_->memory->is_written(piece.source, piece.read);
+      const bool defined = piece.written == nullptr || std::memchr(piece.written, 0, piece.read) == nullptr;
       shared.land(piece.target, piece.bytes, make_epoch(warp.clocks[warp.id], warp.id, piece.lane),
                   defined ? ByteState::kWritten : ByteState::kUndefinedGlobal);
     }

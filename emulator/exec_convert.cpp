@@ -107,20 +107,18 @@ void add_integer_to_floats(OpcodeTable* t, const std::string& s) {
 
 HWY_INLINE float relu(float x) { return x > 0 ? x : x != x ? x : 0.0f; }
 
-// d = {a to the high half, b to the low}.
+// Packing: a goes to the high half, b to the low. The forms that every kernel uses are in exec_float.cpp.
 template <class Format>
 void add_pack(OpcodeTable* t, const std::string& type) {
-  row(t, "cvt.rn{,.satfinite}." + type + "x2.f32", kConvert,
-      [](float a, float b) { return U32{Format::encode(a)} << 16 | Format::encode(b); });
-  row(t, "cvt.rz." + type + "x2.f32", kConvert,
-      [](float a, float b) { return U32{Format::encode(a, true)} << 16 | Format::encode(b, true); });
+  row(t, "cvt.rz." + type + "x2.f32", kConvert, [](float a, float b) {
+    return U32{Format::encode(static_cast<double>(a), true)} << 16 | Format::encode(static_cast<double>(b), true);
+  });
   row(t, "cvt.rn.relu." + type + "x2.f32", kConvert,
       [](float a, float b) { return U32{Format::encode(relu(a))} << 16 | Format::encode(relu(b)); });
-  row(t, "cvt.rn{,.ftz}." + type + ".f32", kConvert, [](float a) { return Format::encode(a); });
-  row(t, "cvt.rz{,.ftz}." + type + ".f32", kConvert, [](float a) { return Format::encode(a, true); });
+  row(t, "cvt.rz{,.ftz}." + type + ".f32", kConvert,
+      [](float a) { return Format::encode(static_cast<double>(a), true); });
   row(t, "cvt.rn.relu." + type + ".f32", kConvert, [](float a) { return Format::encode(relu(a)); });
   row(t, "cvt.rn." + type + ".f64", kConvert, [](double a) { return Format::encode(a); });
-  row(t, "cvt{,.ftz}.f32." + type, kConvert, [](uint16_t a) { return Format::decode(a); });
   row(t, "cvt.f64." + type, kConvert, [](uint16_t a) { return static_cast<double>(Format::decode(a)); });
 }
 

@@ -53,8 +53,13 @@ void copy_async(Warp& w, const Instruction& i) {
     }
     std::memset(block.shared.data() + target, 0xff, size);
     const U32 bytes = in(from.mask, l) ? read[l] : 0;
-    w.open_copies.push_back({target, static_cast<uint8_t>(size), static_cast<uint8_t>(bytes), static_cast<uint8_t>(l),
-                             reinterpret_cast<const uint8_t*>(from.at[l])});
+    CopyPiece piece{target, static_cast<uint8_t>(size), static_cast<uint8_t>(bytes), static_cast<uint8_t>(l)};
+    if (bytes != 0) {
+      const Region& region = *targets[l]->region;
+      piece.source = reinterpret_cast<const uint8_t*>(from.at[l]);
+      if (region.written != nullptr) piece.written = region.written.get() + (piece.source - region.data);
+    }
+    w.open_copies.push_back(piece);
     block.counters[Counter::kCpAsyncBytes] += bytes;
   }
   count_wavefronts(w, to, size);

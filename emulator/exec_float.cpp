@@ -120,6 +120,15 @@ void add_packed(OpcodeTable* t) {
   });
 }
 
+// a goes to the high half, b to the low; and back.
+template <class Format>
+void add_packing(OpcodeTable* t, const std::string& type) {
+  row(t, "cvt.rn{,.satfinite}." + type + "x2.f32", Counter::kConvert,
+      [](float a, float b) { return U32{Format::encode(a)} << 16 | Format::encode(b); });
+  row(t, "cvt.rn{,.ftz}." + type + ".f32", Counter::kConvert, [](float a) { return Format::encode(a); });
+  row(t, "cvt{,.ftz}.f32." + type, Counter::kConvert, [](uint16_t a) { return Format::decode(a); });
+}
+
 // The special-function unit's results are within 2 ulp of these, which are rounded once from double.
 void add_special(OpcodeTable* t) {
   constexpr Counter kMufu = Counter::kMufu;
@@ -172,6 +181,8 @@ void add_double(OpcodeTable* t) {
 void AddFloat(OpcodeTable* t) {
   add_arithmetic(t);
   add_packed(t);
+  add_packing<Bf16>(t, "bf16");
+  add_packing<F16>(t, "f16");
   add_special(t);
   add_double(t);
   add_compares<float>(t, "{f32,ftz.f32}");

@@ -314,6 +314,9 @@ void AddInteger(OpcodeTable* t) {
   t->add("mov.pred", {move_predicate, "p=p", Counter::kMove});
   row(t, "mov.b32", Counter::kMove, [](U32 a) -> U32 { return a; });
   row(t, "mov.b64", Counter::kMove, [](U64 a) -> U64 { return a; });
+  row(t, "cvt.{s64,u64}.s32", Counter::kConvert, [](S32 a) { return S64{a}; });
+  row(t, "cvt.{s64,u64}.u32", Counter::kConvert, [](U32 a) { return U64{a}; });
+  row(t, "cvt.{u32,s32}.{u64,s64}", Counter::kConvert, [](U64 a) { return static_cast<U32>(a); });
   row(t, "mov.b32.pack", Counter::kMove, [](U16 a, U16 b) { return a | U32{b} << 16; });
   t->add("mov.b32.unpack", {unpack<U32, 2>, "hh=r", Counter::kMove});
   row(t, "mov.b64.pack", Counter::kMove, [](U32 a, U32 b) { return U64{b} << 32 | a; });

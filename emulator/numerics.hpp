@@ -46,22 +46,31 @@ inline double round_to_odd(ExactSum x) {
   return std::bit_cast<double>(bits | 1);
 }
 
+inline double power_of_two(int exponent) { return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52); }
+
 // A small floating-point format: bits of mantissa without the leading one, smallest normal exponent, largest exponent.
 template <int kMantissa, int kMinExponent, int kMaxExponent>
 inline double round_to_format(double x, bool to_zero = false) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int exponent = static_cast<int>(std::bit_cast<uint64_t>(x) >> 52 & 0x7ff) - 1023;
   const int quantum = (exponent < kMinExponent ? kMinExponent : exponent) - kMantissa;
-  const double scaled = std::ldexp(x, -quantum);
-  const double r = std::ldexp(to_zero ? std::trunc(scaled) : std::nearbyint(scaled), quantum);
-  const double limit = std::ldexp(1.0, kMaxExponent + 1);
+  const double scaled = x * power_of_two(-quantum);
+  const double r = (to_zero ? std::trunc(scaled) : std::nearbyint(scaled)) * power_of_two(quantum);
+  const double limit = power_of_two(kMaxExponent + 1);
   if (std::fabs(r) < limit) return r;
-  const double largest = limit - std::ldexp(1.0, kMaxExponent - kMantissa);
+  const double largest = limit - power_of_two(kMaxExponent - kMantissa);
   return std::copysign(to_zero ? largest : std::numeric_limits<double>::infinity(), x);
 }
 
+// encode rounds to nearest even, and turns every NaN into 0x7fff as the hardware does. The forms for float are free of
+// branches, so that 32 lanes become vectors.
 struct Bf16 {
   static float decode(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
+  static uint16_t encode(float x) {
+    const auto u = std::bit_cast<uint32_t>(x);
+    const uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1)) >> 16;
+    return static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
+  }
   static uint16_t encode(double x, bool to_zero = false) {
     if (std::isnan(x)) return 0x7fff;
     const auto f = static_cast<float>(round_to_format<7, -126, 127>(x, to_zero));
@@ -76,14 +85,19 @@ struct F16 {
     const uint32_t special = 0x7f800000u | (magnitude & 0x3ffu) << 13;
     return std::bit_cast<float>(sign | (magnitude >= 0x7c00u ? special : std::bit_cast<uint32_t>(value)));
   }
+  static uint16_t encode(float x) {
+    const auto u = std::bit_cast<uint32_t>(x);
+    const uint32_t sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+    // Below 2^-14, adding 0.5 rounds at the format's smallest step, 2^-24.
+    const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
+    const uint32_t finite = magnitude < 0x38800000u ? small : normal;
+    const uint32_t rounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;  // 65520 and up
+    return static_cast<uint16_t>(magnitude > 0x7f800000u ? 0x7fffu : sign | rounded);
+  }
   static uint16_t encode(double x, bool to_zero = false) {
     if (std::isnan(x)) return 0x7fff;
-    const auto f = static_cast<float>(round_to_format<10, -14, 15>(x, to_zero));
-    const auto bits = std::bit_cast<uint32_t>(f);
-    const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-    if (std::isinf(f)) return static_cast<uint16_t>(sign | 0x7c00u);
-    const float shrunk = std::fabs(f) * 0x1p-112f;  // exact: the format's step is a multiple of fp32's
-    return static_cast<uint16_t>(sign | std::bit_cast<uint32_t>(shrunk) >> 13);
+    return encode(static_cast<float>(round_to_format<10, -14, 15>(x, to_zero)));  // exact from here on
   }
 };
 

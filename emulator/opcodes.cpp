@@ -81,10 +81,10 @@ const OpcodeRow* OpcodeTable::find(const std::string& canonical_name) const {
 const OpcodeTable& opcode_table() {
   static const OpcodeTable table = [] {
     OpcodeTable t;
+    add_convert_opcodes(&t);  // general conversions first: where a later file has a faster form, the later row stands
     add_integer_opcodes(&t);
     add_float_opcodes(&t);
     add_half_opcodes(&t);
-    add_convert_opcodes(&t);
     add_memory_opcodes(&t);
     add_copy_opcodes(&t);
     add_matrix_opcodes(&t);
