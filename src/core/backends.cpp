@@ -1,11 +1,14 @@
 #include "core/backends.hpp"
 
 #include "cpu/cpu.hpp"
+#if FLASHDELTA_GPU
+#include "device/gpu_backends.hpp"
+#endif
 
 namespace flashdelta {
 namespace {
 
-constexpr Backend kCpu = {
+constexpr Backend cpu_backend = {
     FLASHDELTA_BACKEND_CPU,
     "cpu",
     true,
@@ -23,33 +26,36 @@ constexpr Backend kCpu = {
     cpu::gated_delta_forward,
 };
 
-// In the order that auto tries them.
-constexpr const Backend* kBackends[] = {&kCpu};
+#if FLASHDELTA_GPU
+const Backend& backend_of(flashdelta_backend id, const void* q) {
+  if (id == FLASHDELTA_BACKEND_EMULATOR) return emulator_backend;
+  if (id == FLASHDELTA_BACKEND_CUDA) return cuda_backend;
+  return id == FLASHDELTA_BACKEND_AUTO && is_device_memory(q) ? cuda_backend : cpu_backend;
+}
+#else
+const Backend& backend_of(flashdelta_backend, const void*) { return cpu_backend; }
+#endif
 
 template <typename Problem>
 Status choose(const flashdelta_execution& execution, const Problem& problem, const Backend** chosen) {
-  const bool any = execution.backend == FLASHDELTA_BACKEND_AUTO;
-  if (!any) FLASHDELTA_RETURN_IF_ERROR(backend_available(execution.backend));
-  Status last;
-  for (const Backend* backend : kBackends) {
-    if (any ? !backend_available(backend->id).ok() : backend->id != execution.backend) continue;
-    last = backend->supports(problem);
-    if (!last.ok()) continue;
-    *chosen = backend;
-    return {};
-  }
-  return last;
+  const Backend& backend = backend_of(execution.backend, problem.q.data);
+  FLASHDELTA_RETURN_IF_ERROR(
+      backend_available(execution.backend == FLASHDELTA_BACKEND_AUTO ? backend.id : execution.backend));
+  FLASHDELTA_RETURN_IF_ERROR(backend.supports(problem));
+  *chosen = &backend;
+  return {};
 }
 
 }  // namespace
 
 Status backend_available(flashdelta_backend backend) {
-  switch (backend) {
-    case FLASHDELTA_BACKEND_AUTO:
-    case FLASHDELTA_BACKEND_CPU: return {};
-    case FLASHDELTA_BACKEND_CUDA: return not_supported("cuda: this build has no GPU kernels; cpu is there");
-    default: return not_supported("emulator: this build has no GPU kernels to emulate; cpu is there");
-  }
+  if (backend == FLASHDELTA_BACKEND_AUTO || backend == FLASHDELTA_BACKEND_CPU) return {};
+#if FLASHDELTA_GPU
+  return backend == FLASHDELTA_BACKEND_CUDA ? cuda_available() : emulator_available();
+#else
+  return not_supported(fmt::format("{}: this build had no nvcc and has no GPU kernels; cpu is there",
+                                   backend == FLASHDELTA_BACKEND_CUDA ? "cuda" : "emulator"));
+#endif
 }
 
 Status choose_backend(const flashdelta_execution& execution, const AttentionProblem& problem, const Backend** backend) {

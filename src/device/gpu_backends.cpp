@@ -2,10 +2,8 @@
 
 #include "cuda/images.hpp"
 #include "device/attention_forward.hpp"
-#include "device/emulator_device.hpp"
-#if FLASHDELTA_WITH_CUDA
 #include "device/cuda_driver.hpp"
-#endif
+#include "device/emulator_device.hpp"
 
 namespace flashdelta {
 namespace {
@@ -34,18 +32,9 @@ Status check_profile(const Device& device, const ArchProfile& arch) {
                                    arch.shared_bytes_block, device.info().name, device.info().shared_bytes_block));
 }
 
-Status open_device(const flashdelta_execution& e, Device** device) {
-#if FLASHDELTA_WITH_CUDA
-  return open_cuda_device(e.device, device);
-#else
-  (void)e, (void)device;
-  return cuda_available();
-#endif
-}
-
 Status cuda_attention(const AttentionProblem& p, const flashdelta_execution& e, void*) {
   Device* device = nullptr;
-  FLASHDELTA_RETURN_IF_ERROR(open_device(e, &device));
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda_device(e.device, &device));
   const ArchProfile& arch = profile(e, *device->info().arch);
   FLASHDELTA_RETURN_IF_ERROR(check_profile(*device, arch));
   return attention_forward_on(*device, arch, p, e.stream);
@@ -76,36 +65,24 @@ const Backend emulator_backend = {FLASHDELTA_BACKEND_EMULATOR,     "emulator",  
 const emulator::Counters& last_emulator_counters() { return last_counters; }
 
 Status cuda_available() {
-  if (kernel_images().empty()) {
-    return not_supported("cuda: this build has no GPU kernels, since it had no nvcc; cpu is there");
-  }
-#if FLASHDELTA_WITH_CUDA
   const CudaDriver* driver = nullptr;
   return cuda_driver(&driver);
-#else
-  return not_supported("cuda: this build had no CUDA headers; cpu is there");
-#endif
 }
 
 Status emulator_available() {
   for (const KernelImage& image : kernel_images()) {
     if (image.is_ptx && image.arch == 120) return {};
   }
-  return not_supported("emulator: this build has no kernels to emulate, since it had no nvcc; cpu is there");
+  return not_supported("emulator: this build has no kernels to emulate, for compute_120; cpu is there");
 }
 
 bool is_device_memory(const void* pointer) {
-#if FLASHDELTA_WITH_CUDA
   const CudaDriver* driver = nullptr;
   if (pointer == nullptr || !cuda_driver(&driver).ok()) return false;
   CUmemorytype type{};
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   return driver->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
          type == CU_MEMORYTYPE_DEVICE;
-#else
-  (void)pointer;
-  return false;
-#endif
 }
 
 }  // namespace flashdelta
