@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -47,7 +47,9 @@ class Simd : public testing::TestWithParam<int64_t> {
 INSTANTIATE_TEST_SUITE_P(Targets, Simd, testing::ValuesIn(targets()),
                          [](const auto& target) { return std::string(hwy::TargetName(target.param)); });
 
-bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0; }
+bool same(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
 
 TEST_P(Simd, EverySixteenBitPatternLoadsAndComesBack) {
   std::vector<uint16_t> bits(65536), back(65536);
