@@ -149,16 +149,15 @@ int bench_command(BenchOptions& options) {
   throw_if_unavailable(options.execution.backend);
   const std::vector<Case> chosen = select_cases(options.selection);
   const size_t width = name_width(chosen);
-  if (options.format == Format::table) print(table_header(width));
-  if (options.format == Format::csv) print(csv_header);
   auto results = nlohmann::ordered_json::array();
   std::string named_backend;
   for (const Case& c : chosen) {
     const Timing timing = time_case(c, options);
     if (timing.backend != named_backend) note(fmt::format("backend {}, {} threads", timing.backend, timing.threads));
     named_backend = timing.backend;
-    if (options.format == Format::table) print(table_line(timing, width));
-    if (options.format == Format::csv) print(csv_line(timing));
+    if (options.format == Format::table)
+      print((results.empty() ? table_header(width) : "") + table_line(timing, width));
+    if (options.format == Format::csv) print((results.empty() ? std::string(csv_header) : "") + csv_line(timing));
     results.push_back(timing_json(timing));
     finish_output();  // a row shows when it is there
   }

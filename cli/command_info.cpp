@@ -41,9 +41,10 @@ Json backends_json() {
   Json backends = Json::array();
   for (const auto backend : {FLASHDELTA_BACKEND_CPU, FLASHDELTA_BACKEND_CUDA, FLASHDELTA_BACKEND_EMULATOR}) {
     const bool available = flashdelta_backend_available(backend) == FLASHDELTA_OK;
-    backends.push_back({{"name", backend_name(backend)},
-                        {"available", available},
-                        {"reason", available ? "" : flashdelta_last_error()}});
+    std::string_view reason = available ? "" : flashdelta_last_error();
+    const std::string prefix = std::string(backend_name(backend)) + ": ";
+    if (reason.starts_with(prefix)) reason.remove_prefix(prefix.size());
+    backends.push_back({{"name", backend_name(backend)}, {"available", available}, {"reason", reason}});
   }
   return backends;
 }
@@ -125,7 +126,7 @@ std::string info_text(const Json& info) {
   text += "backends\n";
   for (const Json& backend : info["backends"]) {
     line(backend["name"].get<std::string>(),
-         backend["available"].get<bool>() ? "available" : "no: " + backend["reason"].get<std::string>());
+         backend["available"].get<bool>() ? "available" : "no; " + backend["reason"].get<std::string>());
   }
   text += "profiles              shared memory a block, an SM (bytes)    threads an SM\n";
   for (const Json& arch : info["profiles"]) {

@@ -69,9 +69,7 @@ Command add_plan(CLI::App& app) {
   const auto options = std::make_shared<PlanOptions>();
   PlanRequest* request = &options->request;
   add_operation(parser, &options->operation)->required();
-  parser->add_option("--arch", request->arch, "sm80, sm86, sm89, sm90, sm100, sm120 or sm121")
-      ->required()
-      ->type_name("NAME");
+  parser->add_option("--arch", request->arch, arch_names())->required()->type_name("NAME");
   add_float_dtype(parser, &request->dtype);
   constexpr int64_t most = 65536;
   add_integer(parser, "--head-dim", &request->head_dim, 1, most, "of q and k")->required();

@@ -3,12 +3,27 @@
 
 #include <exception>
 #include <new>
+#include <span>
+#include <string>
 
 #include "commands.hpp"
 #include "common.hpp"
 
 namespace flashdelta::cli {
 namespace {
+
+[[noreturn]] void fail_parse(const CLI::App& app, std::span<const Command> commands, const CLI::ParseError& error) {
+  std::string names;
+  for (const Command& command : commands) {
+    const std::string name = command.parser->get_name();
+    if (command.parser->parsed()) {
+      throw Failure(kExitUsage, fmt::format("{} (see flashdelta {} --help)", error.what(), name));
+    }
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  const auto rest = app.remaining();
+  fail_argument("subcommand", names + " (see flashdelta --help)", rest.empty() ? "none" : "'" + rest.front() + "'");
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Softmax attention and the gated delta rule.");
@@ -17,7 +32,6 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(36);
   const Command commands[] = {add_info(app), add_plan(app), add_run(app), add_check(app), add_bench(app)};
-  std::string hint = "flashdelta --help";
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -27,10 +41,7 @@ int run(int argc, char** argv) {
     print(fmt::format("{}\n", version.what()));
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    for (const Command& command : commands) {
-      if (command.parser->parsed()) hint = fmt::format("flashdelta {} --help", command.parser->get_name());
-    }
-    throw Failure(kExitUsage, fmt::format("{} (see {})", error.what(), hint));
+    fail_parse(app, commands, error);
   }
   for (const Command& command : commands) {
     if (command.parser->parsed()) return command.run();

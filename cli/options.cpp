@@ -64,6 +64,12 @@ CLI::Option* add_float_dtype(CLI::App* app, flashdelta_dtype* dtype) {
                                       "of q, k and v (default bf16)");
 }
 
+std::string arch_names() {
+  std::string names;
+  for (const ArchProfile& arch : arch_profiles()) names += fmt::format("{}{}", names.empty() ? "" : ", ", arch.name);
+  return names;
+}
+
 CLI::Option* add_operation(CLI::App* app, std::optional<Operation>* operation) {
   const std::string help =
       "attention-forward, attention-backward, gated-delta-forward or gated-delta-backward "
@@ -136,11 +142,7 @@ void add_execution_flags(CLI::App* app, ExecutionOptions* options) {
       ->group(group);
   add_text(app, "--arch", "NAME", "plan under the limits of this architecture, as sm120", [=](const std::string& text) {
     const ArchProfile* arch = parse_arch(text);
-    if (arch == nullptr) {
-      std::string names;
-      for (const ArchProfile& row : arch_profiles()) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-      fail_argument("--arch", names, "'" + text + "'");
-    }
+    if (arch == nullptr) fail_argument("--arch", arch_names(), "'" + text + "'");
     options->arch = arch->major * 10 + arch->minor;
   })->group(group);
   add_integer(app, "--threads", &options->threads, 0, INT32_MAX, "CPU threads; 0: all (default)")->group(group);

@@ -43,6 +43,9 @@ CLI::Option* add_choice(CLI::App* app, const std::string& flag, Value* value,
 // --dtype: bf16, fp16 or fp32.
 CLI::Option* add_float_dtype(CLI::App* app, flashdelta_dtype* dtype);
 
+// "sm80, sm86, ..".
+std::string arch_names();
+
 // OP, by any of its names.
 CLI::Option* add_operation(CLI::App* app, std::optional<Operation>* operation);
 

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 
+#include "io/file_access.hpp"
 #include "temporary_folder.hpp"
 
 namespace flashdelta {
@@ -418,6 +419,18 @@ TEST_F(TensorFile, ALinksTargetIsReplaced) {
   EXPECT_TRUE(std::filesystem::is_symlink(folder_.path("dangling")));
   expect_same(tensors, expect_read(folder_.read("there/real")));
   expect_same(tensors, expect_read(folder_.read("there/new")));
+}
+
+// What a signal handler does in the middle of a write.
+TEST_F(TensorFile, AnInterruptedWriteLeavesTheOldFile) {
+  folder_.write("out", "old");
+  OutputFile output;
+  ASSERT_TRUE(output.open(folder_.path("out")).ok());
+  ASSERT_TRUE(output.write("half", 4).ok());
+  EXPECT_EQ(folder_.names().size(), 2u);
+  remove_partial_output();
+  EXPECT_EQ(folder_.names(), std::vector<std::string>{"out"});
+  EXPECT_EQ(folder_.read("out"), "old");
 }
 
 TEST_F(TensorFile, NamesThatAreNoUtf8AreNotWritten) {
