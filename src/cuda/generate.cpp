@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cuda/attention/rows.hpp"
+#include "cuda/gated_delta/rows.hpp"
 
 namespace {
 
@@ -24,6 +25,17 @@ std::string forward_source(size_t index) {
        << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
        << "    flashdelta_" << row.name << "(const __grid_constant__ flashdelta::AttentionForwardParams params) {\n"
        << "  flashdelta::attention::forward<row.config>(params);\n}\n";
+  return text.str();
+}
+
+// kind: "prepare" or "forward", which names the table, the header and the function.
+std::string gated_delta_source(const std::string& kind, const char* name, size_t index) {
+  std::ostringstream text;
+  text << "#include \"cuda/gated_delta/" << kind << ".cuh\"\n#include \"cuda/gated_delta/rows.hpp\"\n\n"
+       << "constexpr auto row = flashdelta::gated_delta_" << kind << "_rows[" << index << "];\n\n"
+       << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
+       << "    flashdelta_" << name << "(const __grid_constant__ flashdelta::GatedDeltaForwardParams params) {\n"
+       << "  flashdelta::gated_delta::" << kind << "<row.config>(params);\n}\n";
   return text.str();
 }
 
@@ -43,13 +55,22 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   std::filesystem::create_directories(folder);
-  for (size_t i = 0; i < std::size(forward_rows); i++) {
-    const ForwardRow& row = forward_rows[i];
-    if (!write_if_changed(folder / (std::string(row.name) + ".cu"), forward_source(i))) {
-      std::cerr << "generate: cannot write " << folder / (std::string(row.name) + ".cu") << "\n";
-      return 1;
-    }
+  bool written = true;
+  const auto add = [&](const auto& row, const std::string& source) {
+    written = written && write_if_changed(folder / (std::string(row.name) + ".cu"), source);
     std::cout << row.name << '\t' << row.config.shared_bytes() << '\t' << row.config.threads() << '\t'
               << row.resident_blocks << '\t' << row.register_ceiling << '\t' << row.tuned << '\n';
+  };
+  for (size_t i = 0; i < std::size(forward_rows); i++) add(forward_rows[i], forward_source(i));
+  for (size_t i = 0; i < std::size(gated_delta_prepare_rows); i++) {
+    const auto& row = gated_delta_prepare_rows[i];
+    add(row, gated_delta_source("prepare", row.name, i));
   }
+  for (size_t i = 0; i < std::size(gated_delta_forward_rows); i++) {
+    const auto& row = gated_delta_forward_rows[i];
+    add(row, gated_delta_source("forward", row.name, i));
+  }
+  if (written) return 0;
+  std::cerr << "generate: cannot write to " << folder << "\n";
+  return 1;
 }

@@ -129,14 +129,8 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
   assessment->shared_bytes = bytes.total();
-  assessment->parts = {{"k", bytes.k},
-                       {"q", bytes.q},
-                       {"v", bytes.v},
-                       {"t", bytes.t},
-                       {"p", bytes.p},
-                       {"gate", bytes.gate},
-                       {"barriers", bytes.barriers},
-                       {"o", bytes.o}};
+  assessment->parts = {{"k", bytes.k}, {"q", bytes.q}, {"v", bytes.v},
+                       {"t", bytes.t}, {"p", bytes.p}, {"gate", bytes.gate}};
 }
 
 }  // namespace

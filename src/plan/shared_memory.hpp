@@ -27,31 +27,50 @@ constexpr AttentionSharedBytes attention_shared_bytes(const AttentionTile& tile)
 }
 
 // Gated delta forward, the sequential kernel. A stage holds what a chunk brings from memory: K and Q [chunk, dim_k],
-// V [chunk, block_v], T and P [chunk, chunk], and (e^G, e^(G_last - G)) in fp32 a token. The state has no place here:
-// it stays in registers.
+// V [chunk, block_v], the 16x16 blocks of T and P at and below the diagonal, and three fp32 factors a token. The state
+// has no place here: it stays in registers. O leaves through the columns of V that its warp has read.
 struct GatedDeltaTile {
   int64_t chunk, block_v, dim_k, stages, element_bytes;
 };
 
 struct GatedDeltaSharedBytes {
-  int64_t k, q, v, t, p, gate;
-  int64_t barriers;  // a full and an empty mbarrier a stage, in whole lines of 128 bytes
-  int64_t o;         // O [chunk, block_v] on its way out: it leaves the accumulators transposed
-  constexpr int64_t total() const { return k + q + v + t + p + gate + barriers + o; }
+  int64_t k, q, v, t, p;
+  int64_t gate;  // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
+  constexpr int64_t total() const { return k + q + v + t + p + gate; }
 };
 
 constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& tile) {
   const int64_t qk = tile.chunk * tile.dim_k * tile.element_bytes;
-  const int64_t vo = tile.chunk * tile.block_v * tile.element_bytes;
-  const int64_t square = tile.chunk * tile.chunk * tile.element_bytes;
+  const int64_t blocks = tile.chunk / 16 * (tile.chunk / 16 + 1) / 2;
+  const int64_t lower = blocks * 256 * tile.element_bytes;
+  const int64_t gate = (2 * lower + tile.chunk * 12 + 16 + 127) / 128 * 128 - 2 * lower;
   return {.k = tile.stages * qk,
           .q = tile.stages * qk,
-          .v = tile.stages * vo,
-          .t = tile.stages * square,
-          .p = tile.stages * square,
-          .gate = tile.stages * tile.chunk * int64_t{8},
-          .barriers = (tile.stages * 16 + 127) / 128 * 128,
-          .o = vo};
+          .v = tile.stages * tile.chunk * tile.block_v * tile.element_bytes,
+          .t = tile.stages * lower,
+          .p = tile.stages * lower,
+          .gate = tile.stages * gate};
+}
+
+// Gated delta forward, chunk preparation. K and Q are read once, into K K^T and Q K^T; then each warp's scratch for the
+// inverse takes their place: three 16x16 blocks in fp32 (rows of 20, blocks of 328 numbers) and two numbers a token.
+struct GatedDeltaPrepareTile {
+  int64_t chunk, dim_k, warps, element_bytes;
+};
+
+struct GatedDeltaPrepareSharedBytes {
+  int64_t kq, heads;  // share their place
+  int64_t products, norms;
+  constexpr int64_t total() const { return ((kq > heads ? kq : heads) + products + norms + 127) / 128 * 128; }
+};
+
+constexpr GatedDeltaPrepareSharedBytes gated_delta_prepare_shared_bytes(const GatedDeltaPrepareTile& tile) {
+  constexpr int64_t square = 3 * 328 * 4;
+  const int64_t heads = tile.warps * (square + tile.chunk * 8);
+  return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes,
+          .heads = (heads + 127) / 128 * 128,
+          .products = 2 * square,
+          .norms = tile.chunk * 8};
 }
 
 // Warps own groups of 16 value columns; the fp32 state of `columns` of them is this many registers a thread.

@@ -1,0 +1,46 @@
+// Configurations of the gated delta forward kernels, and what follows from them. Plain C++ for host and device.
+#pragma once
+
+#include "cuda/element.hpp"
+#include "plan/shared_memory.hpp"
+
+namespace flashdelta {
+
+// Tokens a chunk. Fixed: with 64 the buffers do not fit 99 KiB at head size 128.
+inline constexpr int gated_delta_chunk = 32;
+
+// Chunk preparation, a block a chunk and key head.
+struct GatedDeltaPrepareConfig {
+  Element element;
+  int dim_k;  // columns of the tiles; smaller heads are padded with zeros
+  int warps;  // share the products, then take value heads in turn
+
+  constexpr int threads() const { return warps * 32; }
+  constexpr int shared_bytes() const {
+    return static_cast<int>(gated_delta_prepare_shared_bytes({gated_delta_chunk, dim_k, warps, 2}).total());
+  }
+  constexpr bool valid() const { return dim_k % 16 == 0 && warps >= 1; }
+  bool operator==(const GatedDeltaPrepareConfig&) const = default;
+};
+
+// The sequential kernel, a block a sequence, value head and block_v value columns.
+struct GatedDeltaForwardConfig {
+  Element element;
+  int dim_k;    // columns of the tiles of K and Q
+  int block_v;  // value columns a block
+  int warps;    // each owns block_v / warps value columns, a multiple of 16
+  int stages;   // chunks in shared memory, 2 or more
+  int early_q;  // steps of the product with Q done beside the one with K; the others fill the wait for V - K S
+
+  constexpr int threads() const { return warps * 32; }
+  constexpr int warp_columns() const { return block_v / warps; }
+  constexpr int shared_bytes() const {
+    return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, block_v, dim_k, stages, 2}).total());
+  }
+  constexpr bool valid() const {
+    return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2 && early_q >= 0 && early_q <= dim_k / 16;
+  }
+  bool operator==(const GatedDeltaForwardConfig&) const = default;
+};
+
+}  // namespace flashdelta

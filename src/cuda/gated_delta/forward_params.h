@@ -1,0 +1,68 @@
+/* What the host hands the gated delta forward kernels. Plain data: host C++ fills it, CUDA reads it.
+ *
+ * q, k [B,T,HK,K], v, o [B,T,HV,V], gate and beta [B,T,HV], states [slots,HV,K,V] or [slots,HV,V,K]. Packed sequences
+ * have cu_seqlens and no batch dimension: batch strides are then not read. Strides are in elements. Rows of q, k, v and
+ * o start at multiples of 16 bytes; features are contiguous.
+ *
+ * A chunk is 32 tokens of one sequence. Chunk c of sequence n is number first_chunk(n) + c, first_chunk(n) =
+ * cu_seqlens[n] / 32 + n: a bound that leaves each sequence room and needs no sum over those before it. What the
+ * preparation makes of chunk i and value head h lies in records at (i * HV + h) * record bytes.
+ */
+#ifndef FLASHDELTA_CUDA_GATED_DELTA_FORWARD_PARAMS_H
+#define FLASHDELTA_CUDA_GATED_DELTA_FORWARD_PARAMS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+namespace flashdelta {
+#endif
+
+/* [B,T,H,features] of 16-bit numbers (o also fp32), or [B,T,H] of them or fp32. */
+typedef struct GatedDeltaRows {
+  const void* data; /* null: absent */
+  int64_t batch_stride, token_stride, head_stride;
+  int32_t is_fp32;
+  int32_t reserved;
+} GatedDeltaRows;
+
+/* State elements are fp32 or bf16; element (key, value) lies at key * key_stride + value * value_stride. */
+typedef struct GatedDeltaStates {
+  void* data; /* null: absent */
+  int64_t slots;
+  int64_t slot_stride, head_stride, key_stride, value_stride;
+} GatedDeltaStates;
+
+typedef struct GatedDeltaInts {
+  const void* data; /* null: absent */
+  int64_t row_stride;
+  int32_t is_64;
+  int32_t reserved;
+} GatedDeltaInts;
+
+typedef struct GatedDeltaForwardParams {
+  GatedDeltaRows q, k, v, o;
+  GatedDeltaRows gate; /* g, or a where A_log is there */
+  GatedDeltaRows beta; /* beta, or b where raw_beta is set */
+  const void* A_log;   /* [HV], or null */
+  const void* dt_bias; /* [HV] */
+  GatedDeltaStates initial, final, checkpoints;
+  GatedDeltaInts cu_seqlens; /* [sequences + 1], or absent: dense */
+  GatedDeltaInts initial_indices, final_indices;
+  char* records;                     /* workspace */
+  int64_t tokens;                    /* of each dense sequence, or of the packed tensor: offsets are clamped to it */
+  int32_t sequences, heads_k, group; /* value heads: heads_k * group */
+  int32_t dim_k, dim_v;              /* multiples of 8, dim_k at most the row's */
+  int32_t value_blocks;              /* ceil(dim_v / block_v) */
+  int32_t checkpoint_every;          /* tokens, a multiple of 64 or more than any sequence has; or 0 */
+  int32_t state_is_bf16;
+  int32_t A_log_is_fp32, dt_bias_is_fp32;
+  int32_t raw_beta; /* beta = beta_scale * sigmoid(b) */
+  int32_t l2norm;
+  float beta_scale, scale;
+} GatedDeltaForwardParams;
+
+#ifdef __cplusplus
+} /* namespace flashdelta */
+#endif
+
+#endif

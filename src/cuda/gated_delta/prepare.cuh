@@ -1,0 +1,234 @@
+// Chunk preparation, a block a chunk of 32 tokens and key head. Of each value head h of the key head, with G the sums
+// of the gate from the chunk's start and M_ij = e^(G_i - G_j) for j <= i:
+//
+//   L_ij = beta_i (k_i . k_j) M_ij for j < i;  T = (I + L)^-1 diag(beta);  P_ij = scale (q_i . k_j) M_ij
+//
+// and e^G, e^(G_last - G), in records that the sequential kernel reads (storage.cuh). The gate goes in before the
+// inverse and e^-G is never formed: G_i - G_j <= 0. Warps share the products K K^T and Q K^T, then each takes value
+// heads in turn. With the L2 norm k_i is k_i / sqrt(|k_i|^2 + 1e-6): factors of rows in fp32, K and Q are not rounded
+// again. Tokens past the sequence's end are zero with g = 0 and beta = 0, and change nothing.
+#pragma once
+
+#include "cuda/gated_delta/copy.cuh"
+#include "cuda/gated_delta/gates.cuh"
+#include "cuda/gated_delta/inverse.cuh"
+
+namespace flashdelta::gated_delta {
+
+template <GatedDeltaPrepareConfig C>
+class Prepare {
+ public:
+  __device__ __forceinline__ Prepare(PrepareStorage<C>& storage, const GatedDeltaForwardParams& params,
+                                     const Sequence& sequence, int64_t number, int head_k)
+      : storage_(storage),
+        params_(params),
+        sequence_(sequence),
+        number_(number),
+        first_token_(static_cast<int>(number - sequence.first_chunk) * chunk),
+        head_k_(head_k),
+        warp_(ptx::shfl_idx(threadIdx.x / 32, 0)),
+        lane_(threadIdx.x & 31) {}
+
+  __device__ __forceinline__ void run() {
+    load();
+    products();
+    ptx::barrier_sync_block();  // the products are there, and the tiles are free for the heads' scratch
+    norms();
+    ptx::barrier_sync_block();
+    for (int h = warp_; h < params_.group; h += C.warps) head(head_k_ * params_.group + h);
+  }
+
+ private:
+  using Keys = typename PrepareStorage<C>::Keys;
+  static constexpr float log2e = 1.4426950408889634f;
+
+  __device__ __forceinline__ void load() {
+    const int chunks = params_.dim_k / 8, thread = threadIdx.x;
+    const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
+      copy_rows<Keys, C.threads()>(tile.address(), rows, sequence_, head_k_, 0, chunks, first_token_, thread);
+    };
+    copy(params_.k, storage_.tiles.k);
+    copy(params_.q, storage_.tiles.q);
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<0>();
+    ptx::barrier_sync_block();
+  }
+
+  // Units of 16 rows: of K K^T, of Q K^T, and for the L2 norm the diagonal blocks of Q Q^T.
+  __device__ __forceinline__ void products() {
+    for (int unit = warp_; unit < (params_.l2norm ? 6 : 4); unit += C.warps) {
+      const int rows = unit % 2;
+      if (unit < 2) {
+        product(storage_.tiles.k, storage_.tiles.k, rows, rows, storage_.keys);
+      } else if (unit < 4) {
+        product(storage_.tiles.q, storage_.tiles.k, rows, rows, storage_.queries);
+      } else {
+        query_lengths(rows);
+      }
+    }
+  }
+
+  // Rows 16 rows .. + 15 of x times those of y: the blocks at and below the diagonal.
+  __device__ __forceinline__ void product(const Keys& x, const Keys& y, int rows, int last, LowerSquare& to) {
+    for (int n = 0; n <= last; n++) {
+      const tile::Accumulator<1, 2> d = block_product(x, y, rows, n);
+      const int block = rows == 0 ? top : n == 0 ? below : bottom;
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int n8 = 0; n8 < 2; n8++) {
+          float* row = to.row(block, lane_ / 4 + 8 * half) + n8 * 8 + lane_ % 4 * 2;
+          *reinterpret_cast<float2*>(row) = make_float2(d.x[0][n8][2 * half], d.x[0][n8][2 * half + 1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ tile::Accumulator<1, 2> block_product(const Keys& x, const Keys& y, int rows,
+                                                                   int columns) {
+    const tile::Reader<Keys, tile::Order::rows_first> a(x.address(), rows * 16, lane_);
+    const tile::Reader<Keys, tile::Order::cols_first> b(y.address(), columns * 16, lane_);
+    tile::Accumulator<1, 2> d;
+    tile::zero(d);
+#pragma unroll
+    for (int k = 0; k < C.dim_k / 16; k++) tile::multiply_add<C.element>(d, 0, 0, a.load(0, k), b.load(0, k));
+    return d;
+  }
+
+  __device__ __forceinline__ void query_lengths(int rows) {
+    const tile::Accumulator<1, 2> d = block_product(storage_.tiles.q, storage_.tiles.q, rows, rows);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int row = lane_ / 4 + 8 * (e >> 1), column = lane_ % 4 * 2 + (e & 1);
+      if (row % 8 == column) storage_.query_norm[rows * 16 + row] = d.x[0][e >> 1][e];
+    }
+  }
+
+  __device__ __forceinline__ void norms() {
+    if (threadIdx.x >= chunk) return;
+    const int t = threadIdx.x;
+    const auto factor = [](float length) { return rsqrtf(length + 1e-6f); };
+    const float length = storage_.keys.row(t < 16 ? top : bottom, t % 16)[t % 16];
+    storage_.key_norm[t] = params_.l2norm ? factor(length) : 1.0f;
+    storage_.query_norm[t] = params_.l2norm ? factor(storage_.query_norm[t]) : 1.0f;
+  }
+
+  __device__ __forceinline__ void head(int head_v) {
+    auto& scratch = storage_.head[warp_];
+    char* record = params_.records + (number_ * (params_.heads_k * params_.group) + head_v) * sizeof(ChunkRecord);
+    gates(scratch, *reinterpret_cast<ChunkRecord*>(record), head_v);
+    ptx::warp_sync();
+#pragma unroll
+    for (int step = 0; step < 3; step++) lower_and_weights(scratch, record, Piece(step, lane_));
+    ptx::warp_sync();
+    invert_diagonal_blocks(scratch.inverse, lane_);
+    invert_below(scratch.inverse, lane_);
+#pragma unroll
+    for (int step = 0; step < 3; step++) store_inverse(scratch, record, Piece(step, lane_));
+    ptx::warp_sync();  // the scratch is read: the next head may write it
+  }
+
+  // Sums of the gate; lane = token.
+  __device__ __forceinline__ void gates(typename PrepareStorage<C>::Head& scratch, ChunkRecord& record, int head_v) {
+    const int token = first_token_ + lane_;
+    const bool inside = token < sequence_.length;
+    float sum = inside ? gate_at<C.element>(params_, sequence_, token, head_v) * log2e : 0;
+    scratch.beta[lane_] = inside ? beta_at<C.element>(params_, sequence_, token, head_v) : 0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float before = ptx::shfl_up(sum, distance);
+      if (lane_ >= distance) sum += before;
+    }
+    scratch.log_gate[lane_] = sum;
+    const float last = __int_as_float(ptx::shfl_idx(__float_as_int(sum), 31));
+    const float gate = ptx::ex2(sum), key_norm = storage_.key_norm[lane_];
+    record.key[lane_] = gate * key_norm;
+    record.query[lane_] = gate * storage_.query_norm[lane_] * params_.scale;
+    record.update[lane_] = ptx::ex2(last - sum) * key_norm;
+    if (lane_ == 0) {
+      record.decay = ptx::ex2(last);
+      record.log_decay = last / log2e;
+    }
+  }
+
+  // Eight neighbouring numbers of a row of a lower square: lanes go along rows, so that stores join.
+  struct Piece {
+    int block, row16, half;
+    __device__ __forceinline__ Piece(int step, int lane) : block(step), row16(lane / 2), half(lane % 2) {}
+    __device__ __forceinline__ int row() const { return (block == top ? 0 : 16) + row16; }
+    __device__ __forceinline__ int column() const { return (block == bottom ? 16 : 0) + half * 8; }
+    // In a tile of T's blocks and P's.
+    __device__ __forceinline__ uint32_t offset(int square) const {
+      return tile::SharedTile<2 * square_rows, 16>::offset(square * square_rows + block * 16 + row16, half);
+    }
+  };
+
+  static __device__ __forceinline__ void load_8(float (&to)[8], const float* from) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      const float4 x = *reinterpret_cast<const float4*>(from + i);
+      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
+    }
+  }
+
+  static __device__ __forceinline__ void store_8(char* to, const float (&x)[8]) {
+    const uint32_t words[4] = {ptx::pack<C.element>(x[0], x[1]), ptx::pack<C.element>(x[2], x[3]),
+                               ptx::pack<C.element>(x[4], x[5]), ptx::pack<C.element>(x[6], x[7])};
+    ptx::store_global_128(to, words);
+  }
+
+  // L to the scratch and P to the record.
+  __device__ __forceinline__ void lower_and_weights(typename PrepareStorage<C>::Head& scratch, char* record,
+                                                    const Piece& at) {
+    const int i = at.row(), j = at.column();
+    float gate[8], norm[8], keys[8], weights[8], lower[8];
+    load_8(gate, scratch.log_gate + j);
+    load_8(norm, storage_.key_norm + j);
+    load_8(keys, storage_.keys.row(at.block, at.row16) + at.half * 8);
+    load_8(weights, storage_.queries.row(at.block, at.row16) + at.half * 8);
+    const float own_gate = scratch.log_gate[i];
+    const float key_factor = scratch.beta[i] * storage_.key_norm[i];
+    const float query_factor = params_.scale * storage_.query_norm[i];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      const float m = ptx::ex2(j + e <= i ? own_gate - gate[e] : -INFINITY) * norm[e];
+      lower[e] = key_factor * keys[e] * m;
+      weights[e] = query_factor * weights[e] * m;
+    }
+    float* row = scratch.inverse.row(at.block, at.row16) + at.half * 8;
+    *reinterpret_cast<float4*>(row) = make_float4(lower[0], lower[1], lower[2], lower[3]);
+    *reinterpret_cast<float4*>(row + 4) = make_float4(lower[4], lower[5], lower[6], lower[7]);
+    store_8(record + at.offset(1), weights);
+  }
+
+  // T = A diag(beta).
+  __device__ __forceinline__ void store_inverse(typename PrepareStorage<C>::Head& scratch, char* record,
+                                                const Piece& at) {
+    float x[8], beta[8];
+    load_8(x, scratch.inverse.row(at.block, at.row16) + at.half * 8);
+    load_8(beta, scratch.beta + at.column());
+#pragma unroll
+    for (int e = 0; e < 8; e++) x[e] *= beta[e];
+    store_8(record + at.offset(0), x);
+  }
+
+  PrepareStorage<C>& storage_;
+  const GatedDeltaForwardParams& params_;
+  const Sequence& sequence_;
+  const int64_t number_;
+  const int first_token_, head_k_, warp_, lane_;
+};
+
+template <GatedDeltaPrepareConfig C>
+__device__ __forceinline__ void prepare(const GatedDeltaForwardParams& params) {
+  static_assert(C.valid());
+  static_assert(sizeof(PrepareStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
+  extern __shared__ __align__(128) char shared[];
+  const int64_t number = blockIdx.x / params.heads_k;
+  const Sequence sequence = sequence_at(params, sequence_of_chunk(params, number, threadIdx.x & 31));
+  if (number - sequence.first_chunk >= sequence.chunks()) return;  // room that no chunk needs
+  const int head_k = blockIdx.x % params.heads_k;
+  Prepare<C>(*reinterpret_cast<PrepareStorage<C>*>(shared), params, sequence, number, head_k).run();
+}
+
+}  // namespace flashdelta::gated_delta

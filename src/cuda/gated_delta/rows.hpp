@@ -1,0 +1,37 @@
+// The gated delta forward kernels there are: one row, one kernel.
+#pragma once
+
+#include "cuda/gated_delta/forward_config.hpp"
+
+namespace flashdelta {
+
+template <class Config>
+struct GatedDeltaRow {
+  const char* name;  // the kernel is flashdelta_<name>
+  Config config;
+  int resident_blocks;   // an SM of SM120, by shared memory, registers and threads; what launch bounds ask for
+  int register_ceiling;  // a thread, on sm_120
+  bool tuned;            // tuned rows may not spill
+};
+
+inline constexpr GatedDeltaRow<GatedDeltaPrepareConfig> gated_delta_prepare_rows[] = {
+    {"gated_delta_prepare_bf16_k64", {Element::bf16, 64, 4}, 4, 128, true},
+    {"gated_delta_prepare_fp16_k64", {Element::fp16, 64, 4}, 4, 128, true},
+    {"gated_delta_prepare_bf16_k128", {Element::bf16, 128, 4}, 4, 128, true},
+    {"gated_delta_prepare_fp16_k128", {Element::fp16, 128, 4}, 4, 128, true},
+    {"gated_delta_prepare_bf16_k256", {Element::bf16, 256, 4}, 2, 128, false},
+    {"gated_delta_prepare_fp16_k256", {Element::fp16, 256, 4}, 2, 128, false},
+};
+
+inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows[] = {
+    {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 3, 2}, 2, 255, true},
+    {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 3, 2}, 2, 255, true},
+    {"gated_delta_forward_bf16_k128_v128", {Element::bf16, 128, 128, 8, 3, 4}, 1, 255, true},
+    {"gated_delta_forward_fp16_k128_v128", {Element::fp16, 128, 128, 8, 3, 4}, 1, 255, true},
+    {"gated_delta_forward_bf16_k128_v64", {Element::bf16, 128, 64, 4, 3, 4}, 1, 255, true},
+    {"gated_delta_forward_fp16_k128_v64", {Element::fp16, 128, 64, 4, 3, 4}, 1, 255, true},
+    {"gated_delta_forward_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, 4}, 1, 255, false},
+    {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, 4}, 1, 255, false},
+};
+
+}  // namespace flashdelta

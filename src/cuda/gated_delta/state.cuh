@@ -1,0 +1,73 @@
+// A warp's columns of the state between memory and registers. The state is held transposed, S^T [16 M value columns,
+// dim_k]: lane l has values l / 4 and + 8 of each block m, keys 8 n + 2 (l % 4) and + 1.
+#pragma once
+
+#include "cuda/gated_delta/work.cuh"
+#include "cuda/ptx/memory.cuh"
+#include "cuda/ptx/memory_16.cuh"
+#include "cuda/tile/fragment.cuh"
+
+namespace flashdelta::gated_delta {
+
+// Calls f(accumulator element, element offset) for those that lie inside [dim_k, dim_v]. first_value: the warp's.
+template <int M, int N, class F>
+__device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
+                                                const GatedDeltaStates& states, int first_value, int lane, const F& f) {
+  const int value0 = first_value + lane / 4, key0 = lane % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int value = value0 + m * 16 + half * 8;
+      const int64_t row = value * states.value_stride;
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const int key = key0 + n * 8 + e;
+          if (value < p.dim_v && key < p.dim_k) f(s.x[m][n][2 * half + e], row + key * states.key_stride);
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ int64_t state_offset(const GatedDeltaStates& states, int64_t slot, int head) {
+  return slot * states.slot_stride + head * states.head_stride;
+}
+
+// Elements outside stay as they are.
+template <int M, int N>
+__device__ __forceinline__ void load_state(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
+                                           const GatedDeltaStates& states, int64_t slot, int head, int first_value,
+                                           int lane) {
+  const int64_t base = state_offset(states, slot, head);
+  if (p.state_is_bf16) {
+    const uint16_t* data = static_cast<const uint16_t*>(states.data) + base;
+    for_each_inside(s, p, states, first_value, lane,
+                    [&](float& x, int64_t offset) { x = __uint_as_float(static_cast<uint32_t>(data[offset]) << 16); });
+  } else {
+    const float* data = static_cast<const float*>(states.data) + base;
+    for_each_inside(s, p, states, first_value, lane, [&](float& x, int64_t offset) { x = data[offset]; });
+  }
+}
+
+// Stores s * factor.
+template <int M, int N>
+__device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, float factor, const GatedDeltaForwardParams& p,
+                                            const GatedDeltaStates& states, int64_t slot, int head, int first_value,
+                                            int lane) {
+  const int64_t base = state_offset(states, slot, head);
+  if (p.state_is_bf16) {
+    uint16_t* data = static_cast<uint16_t*>(states.data) + base;
+    for_each_inside(s, p, states, first_value, lane, [&](float x, int64_t offset) {
+      ptx::store_global_16(data + offset, ptx::pack<Element::bf16>(x * factor, 0));
+    });
+  } else {
+    float* data = static_cast<float*>(states.data) + base;
+    for_each_inside(s, p, states, first_value, lane,
+                    [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x * factor); });
+  }
+}
+
+}  // namespace flashdelta::gated_delta

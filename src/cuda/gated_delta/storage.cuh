@@ -1,0 +1,67 @@
+// What lies in a block's shared memory, and the record of a chunk that goes from one kernel to the next.
+#pragma once
+
+#include "cuda/gated_delta/forward_config.hpp"
+#include "cuda/tile/shared_tile.cuh"
+
+namespace flashdelta::gated_delta {
+
+inline constexpr int chunk = gated_delta_chunk;
+
+// A lower triangular [32, 32] matrix as three 16x16 blocks: (0, 0), (1, 0), (1, 1). The fourth is zero and nowhere.
+enum Block { top = 0, below = 1, bottom = 2, block_count = 3 };
+inline constexpr int square_rows = block_count * 16;
+
+// Of a chunk and value head: T and P as the sequential kernel's mma reads them (swizzled already), and the gates.
+struct alignas(128) ChunkRecord {
+  tile::SharedTile<2 * square_rows, 16> squares;  // T's blocks, then P's
+  // Factors of a token's column of S^T K^T, of S^T Q^T and of U^T: e^G, scale e^G and e^(G_last - G), times the L2
+  // norm's factor of k, q and k where it is asked for.
+  float key[chunk], query[chunk], update[chunk];
+  float decay;      // e^G_last
+  float log_decay;  // G_last
+  float unused[2];
+
+  // What is worth copying: whole pieces of 16 bytes.
+  static constexpr int bytes = sizeof(squares) + (3 * chunk + 4) * 4;
+};
+
+// Lower triangular [32, 32] in fp32. Rows of 20 and blocks of 328 floats: the pairs that fragments read and the rows
+// that a substitution broadcasts fall on different banks, the two diagonal blocks 16 banks apart.
+struct LowerSquare {
+  static constexpr int pitch = 20, block_pitch = 328;
+  float data[block_count * block_pitch];
+
+  __device__ __forceinline__ float* row(int block, int row16) { return data + block * block_pitch + row16 * pitch; }
+};
+
+template <GatedDeltaPrepareConfig C>
+struct PrepareStorage {
+  using Keys = tile::SharedTile<chunk, C.dim_k>;
+  struct Head {  // a warp's, of the value head it is at
+    LowerSquare inverse;
+    float log_gate[chunk], beta[chunk];  // sums of the gate, in log2
+  };
+  union {  // K and Q are read once, into their products, before the first head begins
+    struct {
+      Keys k, q;
+    } tiles;
+    Head head[C.warps];
+  };
+  LowerSquare keys, queries;  // K K^T, Q K^T
+  float key_norm[chunk], query_norm[chunk];
+};
+
+template <GatedDeltaForwardConfig C>
+struct ForwardStage {
+  tile::SharedTile<chunk, C.dim_k> k, q;
+  tile::SharedTile<chunk, C.block_v> v;  // each warp turns its columns of O here, once it has read them
+  ChunkRecord record;
+};
+
+template <GatedDeltaForwardConfig C>
+struct ForwardStorage {
+  ForwardStage<C> stage[C.stages];
+};
+
+}  // namespace flashdelta::gated_delta

@@ -1,0 +1,144 @@
+#include "device/gated_delta_forward.hpp"
+
+#include <limits>
+
+#include "device/attention_forward.hpp"
+#include "device/gated_delta_regions.hpp"
+
+namespace flashdelta {
+namespace {
+
+constexpr int64_t kMostTokens = (int64_t{1} << 30) - 64;
+constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max();
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What the preparation leaves of a chunk and value head, storage.cuh's ChunkRecord.
+constexpr int64_t kRecordBytes = [] {
+  const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes({gated_delta_chunk, 0, 0, 1, 2});
+  return bytes.t + bytes.p + bytes.gate;
+}();
+
+bool is_element(Element element, flashdelta_dtype dtype) {
+  return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
+}
+
+int64_t value_blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config) {
+  return ceil_div(p.dim_v, config.block_v);
+}
+
+int64_t blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config) {
+  return p.sequences * p.heads_v * value_blocks(p, config);
+}
+
+Status check_alignment(std::string_view name, const Rows& rows) {
+  const int64_t size = dtype_size(rows.dtype);
+  const bool aligned = reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.outer_stride * size % 16 == 0 &&
+                       rows.token_stride * size % 16 == 0 && rows.head_stride * size % 16 == 0;
+  if (aligned) return {};
+  return not_supported(fmt::format(
+      "{}: the GPU kernels need rows that start at multiples of 16 bytes, in memory and by every stride; the cpu "
+      "backend takes any",
+      name));
+}
+
+// The row of a table that holds the key size with the least padding, of those that `better` does not tell apart.
+template <class Row, size_t N, class Better>
+const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch, const Better& better) {
+  const Row* best = nullptr;
+  for (const Row& row : rows) {
+    if (!is_element(row.config.element, p.q.dtype) || row.config.dim_k < p.dim_k) continue;
+    if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
+    if (best == nullptr || row.config.dim_k < best->config.dim_k ||
+        (row.config.dim_k == best->config.dim_k && better(row, *best))) {
+      best = &row;
+    }
+  }
+  return best;
+}
+
+template <class Row>
+Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count,
+              const GatedDeltaForwardParams& params, std::span<const Region> regions, void* stream) {
+  if (count == 0) return {};
+  const std::string kernel = fmt::format("flashdelta_{}", row.name);
+  KernelLaunch out;
+  out.kernel = kernel;
+  out.grid = {static_cast<uint32_t>(count), 1, 1};
+  out.threads = static_cast<uint32_t>(row.config.threads());
+  out.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, row.config.shared_bytes(), row.config.threads());
+  out.parameters = std::as_bytes(std::span(&params, 1));
+  out.regions = regions;
+  return device.launch(out, stream);
+}
+
+}  // namespace
+
+Status gated_delta_forward_supported(const GatedDeltaProblem& p) {
+  if (p.q.dtype == FLASHDELTA_FP32) {
+    return not_supported("q: the GPU kernels take bf16 and fp16, not fp32; the cpu backend takes all three");
+  }
+  if (p.token_indices) {
+    return not_supported("token_state_indices: not in the GPU kernels; the cpu backend has it");
+  }
+  if (p.chunk != 0 && p.chunk != gated_delta_chunk) {
+    return not_supported(fmt::format("chunk: the GPU kernels have chunks of {} tokens, not {}; 0 leaves it to the plan",
+                                     gated_delta_chunk, p.chunk));
+  }
+  for (const auto& [name, rows] : {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &p.o}}) {
+    FLASHDELTA_RETURN_IF_ERROR(check_alignment(name, *rows));
+  }
+  if (p.tokens > kMostTokens || p.sequences * p.heads_v > kMostBlocks) {
+    return not_supported("q: the GPU kernels count tokens and heads in 32 bits; the cpu backend in 64");
+  }
+  return {};
+}
+
+Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
+                                  GatedDeltaKernels* kernels) {
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_supported(p));
+  using Forward = GatedDeltaRow<GatedDeltaForwardConfig>;
+  kernels->prepare = choose(gated_delta_prepare_rows, p, arch, [](const auto&, const auto&) { return false; });
+  // The widest blocks, which share the tiles of K and Q most, that leave no multiprocessor without one; else the
+  // narrowest. Never wider than the values.
+  kernels->forward = choose(gated_delta_forward_rows, p, arch, [&](const Forward& row, const Forward& best) {
+    const auto fills = [&](const Forward& r) {
+      return blocks(p, r.config) >= sm_count && r.config.block_v < p.dim_v + 64;
+    };
+    return fills(row) ? !fills(best) || row.config.block_v > best.config.block_v
+                      : !fills(best) && row.config.block_v < best.config.block_v;
+  });
+  if (kernels->prepare == nullptr || kernels->forward == nullptr) {
+    return not_supported(fmt::format("q: no kernel for head sizes {} and {} fits {}", p.dim_k, p.dim_v, arch.name));
+  }
+  if (blocks(p, kernels->forward->config) > kMostBlocks || gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
+    return not_supported("q: over 2^31 blocks of chunks and heads");
+  }
+  return {};
+}
+
+int64_t gated_delta_chunk_slots(const GatedDeltaProblem& p) {
+  if (!p.cu_seqlens) return p.sequences * ceil_div(p.tokens, gated_delta_chunk);
+  return p.sequences == 0 ? 0 : p.tokens / gated_delta_chunk + p.sequences;
+}
+
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
+                                        size_t* bytes) {
+  GatedDeltaKernels kernels;
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, sm_count, &kernels));
+  *bytes = static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
+  return {};
+}
+
+Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, void* workspace,
+                              size_t bytes, void* stream) {
+  GatedDeltaKernels kernels;
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, device.info().sm_count, &kernels));
+  const GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
+  const std::vector<Region> before = gated_delta_prepare_regions(p, workspace, bytes);
+  FLASHDELTA_RETURN_IF_ERROR(
+      launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params, before, stream));
+  const std::vector<Region> after = gated_delta_forward_regions(p, workspace, bytes);
+  return launch(device, arch, *kernels.forward, blocks(p, kernels.forward->config), params, after, stream);
+}
+
+}  // namespace flashdelta

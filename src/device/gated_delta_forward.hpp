@@ -1,0 +1,40 @@
+// gated_delta_forward on a device: which kernel rows, their parameters, workspace and launches. The same code for CUDA
+// and the emulator.
+#pragma once
+
+#include "core/problem.hpp"
+#include "cuda/gated_delta/forward_params.h"
+#include "cuda/gated_delta/rows.hpp"
+#include "device/device.hpp"
+
+namespace flashdelta {
+
+// The kernels of one call.
+struct GatedDeltaKernels {
+  const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
+  const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
+};
+
+// NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
+Status gated_delta_forward_supported(const GatedDeltaProblem& problem);
+
+// The rows for a problem under an architecture's limits, on a card of sm_count multiprocessors.
+Status choose_gated_delta_kernels(const GatedDeltaProblem& problem, const ArchProfile& arch, int sm_count,
+                                  GatedDeltaKernels* kernels);
+
+// Bytes of device memory that the launches share; 0 is possible.
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, int sm_count,
+                                        size_t* bytes);
+
+// Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
+int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
+
+GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem,
+                                                   const GatedDeltaForwardConfig& config, void* workspace);
+
+// arch: whose limits are planned under; where that is not the device's own, residency is held to it too. workspace:
+// device memory, aligned to 256 bytes. Allocates nothing, reads nothing back.
+Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem,
+                              void* workspace, size_t bytes, void* stream);
+
+}  // namespace flashdelta

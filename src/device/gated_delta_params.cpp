@@ -1,0 +1,61 @@
+// A problem as the kernels take it.
+#include "device/gated_delta_forward.hpp"
+
+namespace flashdelta {
+namespace {
+
+GatedDeltaRows kernel_rows(const Rows& rows) {
+  return {rows.data, rows.outer_stride, rows.token_stride, rows.head_stride, rows.dtype == FLASHDELTA_FP32, 0};
+}
+
+GatedDeltaStates kernel_states(const States& states, bool value_major) {
+  return {states.data,
+          states.slots,
+          states.slot_stride,
+          states.head_stride,
+          value_major ? 1 : states.row_stride,
+          value_major ? states.row_stride : 1};
+}
+
+GatedDeltaInts kernel_ints(const Ints& ints) { return {ints.data, ints.row_stride, ints.dtype == FLASHDELTA_INT64, 0}; }
+
+}  // namespace
+
+GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config,
+                                                   void* workspace) {
+  GatedDeltaForwardParams out{};
+  out.q = kernel_rows(p.q);
+  out.k = kernel_rows(p.k);
+  out.v = kernel_rows(p.v);
+  out.o = kernel_rows(p.o);
+  out.gate = kernel_rows(p.g ? p.g : p.a);
+  out.beta = kernel_rows(p.beta ? p.beta : p.b);
+  out.A_log = p.A_log.data;
+  out.dt_bias = p.dt_bias.data;
+  out.A_log_is_fp32 = p.A_log.dtype == FLASHDELTA_FP32;
+  out.dt_bias_is_fp32 = p.dt_bias.dtype == FLASHDELTA_FP32;
+  out.initial = kernel_states(p.initial, p.value_major);
+  out.final = kernel_states(p.final, p.value_major);
+  out.checkpoints = kernel_states(p.checkpoints, p.value_major);
+  out.cu_seqlens = kernel_ints(p.cu_seqlens);
+  out.initial_indices = kernel_ints(p.initial_indices);
+  out.final_indices = kernel_ints(p.final_indices);
+  out.records = static_cast<char*>(workspace);
+  out.checkpoint_every = static_cast<int32_t>(std::min<int64_t>(p.checkpoint_every, int64_t{1} << 30));
+  out.tokens = p.tokens;
+  out.sequences = static_cast<int32_t>(p.sequences);
+  out.heads_k = static_cast<int32_t>(p.heads_k);
+  out.group = static_cast<int32_t>(p.group());
+  out.dim_k = static_cast<int32_t>(p.dim_k);
+  out.dim_v = static_cast<int32_t>(p.dim_v);
+  out.value_blocks = static_cast<int32_t>((p.dim_v + config.block_v - 1) / config.block_v);
+  const States& states = p.initial ? p.initial : p.final ? p.final : p.checkpoints;
+  out.state_is_bf16 = states.dtype == FLASHDELTA_BF16;
+  out.raw_beta = static_cast<bool>(p.b);
+  out.l2norm = p.l2norm;
+  out.beta_scale = static_cast<float>(p.beta_scale);
+  out.scale = static_cast<float>(p.scale);
+  return out;
+}
+
+}  // namespace flashdelta

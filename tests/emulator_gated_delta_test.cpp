@@ -1,0 +1,251 @@
+// The gated delta forward kernels' own PTX on the emulator, against the float64 recurrence: every option, lengths
+// around a chunk's, hostile gates and keys, workspace and padding of NaN, several schedules of the warps.
+#include "cpu_gated_delta_expect.hpp"
+#include "device/emulator_device.hpp"
+#include "device/gated_delta_forward.hpp"
+#include "device/gpu_backends.hpp"
+
+namespace flashdelta::test {
+namespace {
+
+class EmulatorGatedDelta : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Status status = emulator_available();
+    if (!status.ok()) GTEST_SKIP() << status.message;
+  }
+};
+
+// Runs in a workspace of exactly the size asked for, its bytes NaN.
+Status emulate(const GatedDeltaProblem& p, uint32_t seed) {
+  const ArchProfile& arch = *parse_arch("sm120");
+  EmulatorDevice device(arch, 2, seed);
+  size_t bytes = 0;
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, arch, device.info().sm_count, &bytes));
+  std::unique_ptr<uint8_t, decltype(&std::free)> workspace(
+      static_cast<uint8_t*>(std::aligned_alloc(256, (bytes + 256) / 256 * 256)), &std::free);
+  std::memset(workspace.get(), 0xFF, bytes);
+  return gated_delta_forward_on(device, arch, p, workspace.get(), bytes, nullptr);
+}
+
+// The tolerances of the project's contract, which expect_outputs and expect_states scale from.
+double contract_factor(const Options& x) { return x.dtype == FLASHDELTA_BF16 ? 1.5 : 2; }
+
+// Relative L2 errors by the inputs' dtype, whatever the outputs' is.
+void expect_close(Call& call, const Answers& answers, const std::vector<uint8_t>& before, double factor) {
+  const Options options = call.options;
+  call.options.o_dtype = call.options.state_dtype = options.dtype;
+  if (options.dtype == FLASHDELTA_FP16 && options.state_dtype == FLASHDELTA_BF16) {
+    call.options.state_dtype = FLASHDELTA_BF16;
+  }
+  expect_outputs(call, answers, factor);
+  expect_states(call, answers, before, factor);
+  call.options = options;
+  expect_rest_untouched(call, answers.problem);
+}
+
+void expect_right_on_emulator(Call& call, uint32_t seed = 1, double factor = 1) {
+  const Answers answers = expected_answers(call);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  const std::vector<uint8_t> before = call.final_state().bytes();
+  const Status status = emulate(answers.problem, seed);
+  ASSERT_TRUE(status.ok()) << status.message;
+  expect_close(call, answers, before, factor * contract_factor(call.options));
+}
+
+void expect_right_on_emulator(const Options& options, uint32_t seed = 1) {
+  Call call(options);
+  expect_right_on_emulator(call, seed);
+}
+
+Options small() {
+  Options x;
+  x.dim_k = x.dim_v = 64;
+  x.lengths = {70};
+  return x;
+}
+
+TEST_F(EmulatorGatedDelta, Plain) { expect_right_on_emulator(small()); }
+
+TEST_F(EmulatorGatedDelta, Fp16) {
+  Options x = small();
+  x.dtype = x.o_dtype = FLASHDELTA_FP16;
+  expect_right_on_emulator(x);
+}
+
+TEST_F(EmulatorGatedDelta, LengthsAroundAChunk) {
+  Options x = small();
+  x.lengths = {0, 1, 31, 0, 32, 33, 63, 65, 100, 0};
+  x.group = 1;
+  for (uint32_t seed : {0u, 1u, 2u}) {
+    x.seed = seed;
+    expect_right_on_emulator(x, seed);
+  }
+}
+
+TEST_F(EmulatorGatedDelta, HeadSizesAndGroups) {
+  const struct {
+    int64_t heads_k, group, dim_k, dim_v;
+  } shapes[] = {{2, 3, 128, 128}, {1, 1, 8, 8}, {1, 2, 72, 200}, {1, 5, 128, 40}, {1, 1, 256, 72}, {2, 4, 64, 128}};
+  for (const auto& shape : shapes) {
+    Options x;
+    x.heads_k = shape.heads_k, x.group = shape.group, x.dim_k = shape.dim_k, x.dim_v = shape.dim_v;
+    x.lengths = {37, 1, 64};
+    expect_right_on_emulator(x, 3);
+    x.dtype = x.o_dtype = FLASHDELTA_FP16;
+    x.value_major = true;
+    expect_right_on_emulator(x, 4);
+  }
+}
+
+TEST_F(EmulatorGatedDelta, GatesAndNormsInTheKernel) {
+  for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    Options x = small();
+    x.dtype = x.o_dtype = x.gate_dtype = dtype;
+    x.raw_gate = x.raw_beta = x.l2norm = true;
+    x.beta_scale = 2;
+    x.lengths = {40, 65};
+    expect_right_on_emulator(x);
+    x.gate_dtype = FLASHDELTA_FP32;
+    x.o_dtype = FLASHDELTA_FP32;
+    x.beta_scale = 1;
+    x.scale = 0.7;
+    expect_right_on_emulator(x, 5);
+  }
+}
+
+TEST_F(EmulatorGatedDelta, StatesInEveryForm) {
+  for (bool value_major : {false, true}) {
+    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
+      Options x = small();
+      x.lengths = {40, 0, 33};
+      x.value_major = value_major;
+      x.state_dtype = state_dtype;
+      expect_right_on_emulator(x);
+      x.initial = false;
+      expect_right_on_emulator(x);
+      x.initial = true, x.final = false;
+      expect_right_on_emulator(x);
+    }
+  }
+}
+
+TEST_F(EmulatorGatedDelta, PoolsSkipsAndPlace) {
+  Options x = small();
+  x.lengths = {40, 3, 70, 0, 9};
+  x.initial_pool = true;
+  x.skipped = {0, 3};
+  for (bool in_place : {false, true}) {
+    x.in_place = in_place;
+    expect_right_on_emulator(x);
+  }
+  x.in_place = x.initial_pool = x.initial = false;
+  x.final_pool = true;
+  expect_right_on_emulator(x);
+}
+
+TEST_F(EmulatorGatedDelta, Checkpoints) {
+  Options x = small();
+  x.lengths = {130, 0, 64, 63, 200};
+  x.checkpoint_every = 64;
+  x.skipped = {};
+  expect_right_on_emulator(x);
+  x.packed = false;
+  x.lengths = {150, 150};
+  x.checkpoint_every = 128;
+  expect_right_on_emulator(x);
+}
+
+TEST_F(EmulatorGatedDelta, DenseAndHeadMajor) {
+  Options x = small();
+  x.packed = false;
+  x.lengths = {33, 33, 33};
+  x.head_major = true;
+  expect_right_on_emulator(x);
+  x.lengths = {0, 0};
+  expect_right_on_emulator(x);
+}
+
+TEST_F(EmulatorGatedDelta, NoSequences) {
+  Options x = small();
+  x.lengths = {};
+  expect_right_on_emulator(x);
+}
+
+// ---- Hostile gates and keys ----
+
+TEST_F(EmulatorGatedDelta, ResetsAndHardDecay) {
+  Options x = small();
+  x.lengths = {100, 64};
+  x.group = 1;
+  Call call(x);
+  call.g.refill([&](int64_t i) { return i % 7 == 3 ? -INFINITY : i % 5 == 0 ? -60.0 : -0.01; });
+  expect_right_on_emulator(call);
+  call.g.refill([](int64_t) { return -INFINITY; });
+  expect_right_on_emulator(call);
+  call.g.refill([](int64_t) { return 0.0; });
+  expect_right_on_emulator(call);
+}
+
+TEST_F(EmulatorGatedDelta, RepeatedKeysAndBetaTwo) {
+  Options x = small();
+  x.lengths = {96};
+  x.group = 1;
+  x.initial = false;
+  for (double beta : {1.0, 2.0}) {
+    Call call(x);
+    // One key, of length 1, throughout.
+    call.k.refill([&](int64_t i) { return i % x.dim_k == 3 ? 1.0 : 0.0; });
+    call.beta.refill([&](int64_t) { return beta; });
+    call.g.refill([](int64_t) { return -0.02; });
+    expect_right_on_emulator(call);
+  }
+}
+
+TEST_F(EmulatorGatedDelta, LongKeysDampedByTheGate) {
+  Options x = small();
+  x.lengths = {96};
+  x.group = 1;
+  Call call(x);
+  call.k.refill([&](int64_t i) { return Random(9, "k").normal(i) * 3 / 8; });  // |k| near 3
+  call.beta.refill([](int64_t) { return 1.0; });
+  call.g.refill([](int64_t) { return -3.0; });
+  expect_right_on_emulator(call);
+}
+
+TEST_F(EmulatorGatedDelta, ZeroKeysUnderTheNorm) {
+  for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    Options x = small();
+    x.dtype = x.o_dtype = dtype;
+    x.l2norm = true;
+    Call call(x);
+    call.k.refill([&](int64_t i) { return i / x.dim_k % 3 == 0 ? 0.0 : Random(4, "k").normal(i); });
+    call.v.refill([&](int64_t i) { return 100 * Random(4, "v").normal(i); });
+    expect_right_on_emulator(call);
+  }
+}
+
+// ---- What is refused ----
+
+TEST_F(EmulatorGatedDelta, RefusesByName) {
+  const auto refusal = [](const Options& x) {
+    Call call(x);
+    GatedDeltaProblem problem;
+    EXPECT_TRUE(call.bind(&problem).ok());
+    const Status status = gated_delta_forward_supported(problem);
+    EXPECT_EQ(status.code, FLASHDELTA_NOT_SUPPORTED);
+    return status.message;
+  };
+  Options x = small();
+  x.dtype = x.o_dtype = FLASHDELTA_FP32;
+  EXPECT_EQ(refusal(x).rfind("q: ", 0), 0u);
+  x = small();
+  x.chunk = 64;
+  EXPECT_EQ(refusal(x).rfind("chunk: ", 0), 0u);
+  x = small();
+  x.gap = 1;
+  EXPECT_EQ(refusal(x).rfind("q: ", 0), 0u);
+}
+
+}  // namespace
+}  // namespace flashdelta::test
