@@ -152,6 +152,7 @@ int time_all(const cudaDeviceProp& card, int runs, int heads_in_flight) {
     shape.heads_k = t.heads_k, shape.group = t.heads_q / t.heads_k;
     shape.head_dim = shape.head_dim_v = t.head_dim;
     shape.window_right = t.causal ? 0 : -1;
+    shape.contiguous = true;
     const double flop = 4.0 * t.batch * t.heads_q * t.length * t.length * t.head_dim / (t.causal ? 2 : 1);
     AttentionProblem16 problem(shape, Element::bf16, 7);
     for (const ForwardRow& row : forward_rows) {

@@ -25,9 +25,10 @@ struct AttentionShape {
   int heads_k = 1, group = 1, head_dim = 64, head_dim_v = 64;
   bool packed = false, offsets_64 = false, fp32_output = false;
   int window_left = -1, window_right = -1;
-  double scale = 0;     // times 1 / sqrt(head_dim)
-  float magnitude = 1;  // of q
-  float ramp = 0;       // key j's first feature grows by this much a token, so that logits climb
+  double scale = 1;         // times 1 / sqrt(head_dim)
+  float magnitude = 1;      // of q
+  float ramp = 0;           // key j's first feature grows by this much a token, so that logits climb
+  bool contiguous = false;  // else poison lies between heads and between tokens
 
   std::string text() const {
     return fmt::format("{} q {} k {} heads {}/{} d {}/{} window {},{}", packed ? "packed" : "dense",
@@ -154,7 +155,7 @@ class AttentionProblem16 {
 
  private:
   static constexpr uint16_t poison = 0x7fff;  // NaN in bf16, fp16 and, doubled, fp32
-  static constexpr int spare_tokens = 3, spare_features = 16;
+  static constexpr int spare_tokens = 3;
 
   struct Tensor {
     std::vector<uint16_t> data;
@@ -162,23 +163,33 @@ class AttentionProblem16 {
   };
 
   static float poison_float() { return std::bit_cast<float>(0x7fff7fffu); }
-  double scale() const { return (shape_.scale == 0 ? 1 : shape_.scale) / std::sqrt(double(shape_.head_dim)); }
-  int64_t o_token_stride() const { return int64_t{shape_.heads_k} * shape_.group * shape_.head_dim_v + spare_features; }
+  double scale() const { return shape_.scale / std::sqrt(double(shape_.head_dim)); }
+  int64_t o_token_stride() const {
+    return int64_t{shape_.heads_k} * shape_.group * shape_.head_dim_v + spare_features();
+  }
+  int spare_features() const { return shape_.contiguous ? 0 : 16; }
   int64_t lse_head_stride() const { return cu_q_.back() + spare_tokens; }
 
   void fill(Tensor& t, int64_t tokens, int heads, int features, float magnitude, float ramp) {
-    t.head_stride = features + 8, t.token_stride = heads * t.head_stride + spare_features;
+    t.head_stride = features + spare_features() / 2, t.token_stride = heads * t.head_stride + spare_features();
     t.data.assign((tokens + spare_tokens) * t.token_stride, poison);
-    std::normal_distribution<float> normal;
     for (int64_t i = 0; i < tokens; i++) {
       for (int h = 0; h < heads; h++) {
         for (int d = 0; d < features; d++) {
-          const float x = normal(random_) * magnitude + (d == 0 ? ramp * static_cast<float>(i) : 0);
+          const float x = normal() * magnitude + (d == 0 ? ramp * static_cast<float>(i) : 0);
           t.data[i * t.token_stride + h * t.head_stride + d] =
               element_ == Element::bf16 ? float_to_bf16(x) : float_to_fp16(x);
         }
       }
     }
+  }
+
+  // Variance 1, near enough normal: the sum of four uniform numbers.
+  float normal() {
+    const uint64_t bits = random_();
+    int sum = 0;
+    for (int i = 0; i < 4; i++) sum += static_cast<int>(bits >> (16 * i) & 0xffff);
+    return (static_cast<float>(sum) / 65536 - 2) * 1.7320508f;
   }
 
   float decode(uint16_t x) const { return element_ == Element::bf16 ? bf16_to_float(x) : fp16_to_float(x); }
@@ -263,9 +274,10 @@ inline std::vector<AttentionShape> hostile_shapes(int head_dim, int head_dim_v) 
   add({{150}, {200}, 1, 1, 0, 0, false, false, false, 10, 70});
   add({{90}, {90}, 1, 1, 0, 0, false, false, false, 0, 0});
   add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, 0, -1});
+  add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, 0, 0});
   add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, 0, 1e-30});
-  add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, -1, 0, 16});
-  add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, -1, 0, 8, 2});
+  add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, -1, 1, 16});
+  add({{70}, {140}, 1, 1, 0, 0, false, false, false, -1, -1, 1, 8, 2});
   return shapes;
 }
 

@@ -86,8 +86,8 @@ class Forward {
       ptx::barrier_sync_block();  // V is there, and every warp has read K
       if (tile + 1 < block_tiles_.end) copy_keys(tile + 1, 0);
       if (visible) {
-        weigh(tile);
-        accumulate(0);
+        hide_and_fit(tile);
+        values(0);
       }
       if constexpr (!C.q_in_registers) read_resident_queries();
       ptx::cp_async_wait<0>();
@@ -110,8 +110,8 @@ class Forward {
       };
       if (warp_tiles_.contains(tile)) {
         scores(stage, copy_next);
-        weigh(tile);
-        accumulate(stage);
+        hide_and_fit(tile);
+        values(stage);
       } else {
         copy_next();
       }
@@ -141,24 +141,25 @@ class Forward {
     }
   }
 
-  // Scores to weights.
-  __device__ __forceinline__ void weigh(int tile) {
+  // Scores of keys that a row does not see become -inf, and the running maximum fits the rest.
+  __device__ __forceinline__ void hide_and_fit(int tile) {
     if (!warp_tiles_.full(tile)) mask(s_, work_, warp_row_, tile * C.block_kv, lane_);
-    softmax_.step(s_, o_);
+    softmax_.raise_maximum(s_, o_);
   }
 
-  // o += weights v.
-  __device__ __forceinline__ void accumulate(int stage) {
+  // o += softmax weights v, 16 keys a step: the exponentials of one step run beside the products of the one before.
+  __device__ __forceinline__ void values(int stage) {
 #pragma unroll
     for (int k = 0; k < key_steps; k++) {
+      softmax_.weigh(s_, k);
       tile::Operand weights[m_tiles];
 #pragma unroll
       for (int m = 0; m < m_tiles; m++) weights[m] = tile::to_operand<C.element>(s_, m, k);
 #pragma unroll
       for (int n = 0; n < v_steps; n++) {
-        const tile::Operand values = v_reader_.load_transposed(k, n, stage * sizeof(typename Tiles::V));
+        const tile::Operand v = v_reader_.load_transposed(k, n, stage * sizeof(typename Tiles::V));
 #pragma unroll
-        for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(o_, m, n, weights[m], values);
+        for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(o_, m, n, weights[m], v);
       }
     }
   }

@@ -16,8 +16,8 @@ struct ForwardRow {
 
 inline constexpr ForwardRow forward_rows[] = {
     // Long prompts: 32 query rows a warp halve the shared-memory reads a product.
-    {"attention_forward_bf16_d64_q128", {Element::bf16, 64, 64, 128, 64, 4, 2, false}, 2, 255, true},
-    {"attention_forward_fp16_d64_q128", {Element::fp16, 64, 64, 128, 64, 4, 2, false}, 2, 255, true},
+    {"attention_forward_bf16_d64_q128", {Element::bf16, 64, 64, 128, 64, 4, 2, true}, 2, 255, true},
+    {"attention_forward_fp16_d64_q128", {Element::fp16, 64, 64, 128, 64, 4, 2, true}, 2, 255, true},
     {"attention_forward_bf16_d128_q256", {Element::bf16, 128, 128, 256, 64, 8, 1, false}, 1, 255, true},
     {"attention_forward_fp16_d128_q256", {Element::fp16, 128, 128, 256, 64, 8, 1, false}, 1, 255, true},
     // Short prompts: small blocks, two or more an SM.

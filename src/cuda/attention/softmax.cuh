@@ -25,23 +25,56 @@ class OnlineSoftmax {
     for (int m = 0; m < M; m++) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        maximum_[m][half] = -INFINITY;
+        maximum_[m][half] = lowest;
         sum_[m][half] = 0;
       }
     }
   }
 
-  // Scores to weights, in place; o is rescaled where a maximum rose.
+  // Makes the maximum fit for scores s, before their weights are taken; o is rescaled where it rose.
   template <int N, int D>
-  __device__ __forceinline__ void step(tile::Accumulator<M, N>& s, tile::Accumulator<M, D>& o) {
-    raise_maximum(s, o);
+  __device__ __forceinline__ void raise_maximum(const tile::Accumulator<M, N>& s, tile::Accumulator<M, D>& o) {
+    float largest[M][2];
+    bool risen = false;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
+    for (int m = 0; m < M; m++) {
 #pragma unroll
-      for (int m = 0; m < M; m++) {
+      for (int half = 0; half < 2; half++) {
+        float x = fmaxf(s.x[m][0][2 * half], s.x[m][0][2 * half + 1]);
+#pragma unroll
+        for (int n = 1; n < N; n++) x = fmaxf(x, fmaxf(s.x[m][n][2 * half], s.x[m][n][2 * half + 1]));
+        largest[m][half] = x * scale_;
+        risen |= largest[m][half] > maximum_[m][half] + slack;
+      }
+    }
+    if (!ptx::vote_any(risen)) return;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float old = maximum_[m][half];
+        maximum_[m][half] = fmaxf(old, tile::quad_max(largest[m][half]));
+        const float factor = ptx::ex2(old - maximum_[m][half]);
+        sum_[m][half] *= factor;
+#pragma unroll
+        for (int n = 0; n < D; n++) {
+          o.x[m][n][2 * half] *= factor;
+          o.x[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  // Scores of keys 16 k16 .. + 15 to weights, in place.
+  template <int N>
+  __device__ __forceinline__ void weigh(tile::Accumulator<M, N>& s, int k16) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int n = 2 * k16; n < 2 * k16 + 2; n++) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          const float p = ptx::ex2(fmaf(s.x[m][n][e], scale_, -reference(m, e >> 1)));
+          const float p = ptx::ex2(fmaf(s.x[m][n][e], scale_, -maximum_[m][e >> 1]));
           s.x[m][n][e] = p;
           sum_[m][e >> 1] += p;
         }
@@ -68,41 +101,9 @@ class OnlineSoftmax {
   }
 
  private:
-  // The maximum, but finite, so that a row that has seen no key yet gives 2^-inf and not 2^NaN.
-  __device__ __forceinline__ float reference(int m, int half) const { return fmaxf(maximum_[m][half], -3.4028235e38f); }
-
-  template <int N, int D>
-  __device__ __forceinline__ void raise_maximum(const tile::Accumulator<M, N>& s, tile::Accumulator<M, D>& o) {
-    float largest[M][2];
-    bool risen = false;
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        float x = fmaxf(s.x[m][0][2 * half], s.x[m][0][2 * half + 1]);
-#pragma unroll
-        for (int n = 1; n < N; n++) x = fmaxf(x, fmaxf(s.x[m][n][2 * half], s.x[m][n][2 * half + 1]));
-        largest[m][half] = x * scale_;
-        risen |= largest[m][half] > maximum_[m][half] + slack;
-      }
-    }
-    if (!ptx::vote_any(risen)) return;
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float old = maximum_[m][half];
-        maximum_[m][half] = fmaxf(old, tile::quad_max(largest[m][half]));
-        const float factor = ptx::ex2(old - reference(m, half));
-        sum_[m][half] *= factor;
-#pragma unroll
-        for (int n = 0; n < D; n++) {
-          o.x[m][n][2 * half] *= factor;
-          o.x[m][n][2 * half + 1] *= factor;
-        }
-      }
-    }
-  }
+  // Where a maximum starts: under every score, as -inf is, but a row that has seen no key yet then gives 2^-inf = 0 and
+  // not 2^(-inf + inf).
+  static constexpr float lowest = -3.4028234663852886e38f;
 
   float scale_;
   float maximum_[M][2], sum_[M][2];

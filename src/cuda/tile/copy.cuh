@@ -41,16 +41,24 @@ template <class Tile, int Threads>
 class TileCopy {
  public:
   // chunks: how many chunks of 8 numbers a row has; the tile's columns beyond them become zero.
-  __device__ __forceinline__ TileCopy(const void* matrix, int64_t stride, int chunks, int thread)
-      : map_(thread),
-        source_(static_cast<const char*>(matrix) + map_.row * stride + map_.chunk * 16),
-        stride_(stride),
-        chunks_(chunks) {}
+  __device__ __forceinline__ TileCopy(const char* matrix, int64_t stride, int chunks, int thread)
+      : map_(thread), source_(matrix + map_.row * stride + map_.chunk * 16), stride_(stride), chunks_(chunks) {}
 
-  // Rows first_row and up. Rows from row_count on become zero.
+  // Rows first_row and up. Rows from row_count on become zero. A whole tile, the usual case, needs no predicates.
   __device__ __forceinline__ void issue(uint32_t tile_address, int first_row, int row_count) const {
+    if (first_row + Tile::rows <= row_count && chunks_ == Tile::chunks) {
+      issue_part<true>(tile_address, first_row, row_count);
+    } else {
+      issue_part<false>(tile_address, first_row, row_count);
+    }
+  }
+
+ private:
+  using Map = CopyMap<Tile, Threads>;
+
+  template <bool Whole>
+  __device__ __forceinline__ void issue_part(uint32_t tile_address, int first_row, int row_count) const {
     const char* source = source_ + first_row * stride_;
-    const int64_t step = stride_ * Map::rows_per_step;
 #pragma unroll
     for (int c = 0; c < Map::column_steps; c++) {
       const bool inside = map_.chunk + c * Map::threads_per_row < chunks_;
@@ -58,15 +66,17 @@ class TileCopy {
 #pragma unroll
       for (int r = 0; r < Map::row_steps; r++) {
         if (!map_.has_row(r)) continue;
-        ptx::cp_async_16_zero_filled(tile_address + map_.offset(r, c),
-                                     source + r * step + c * Map::threads_per_row * 16,
-                                     r * Map::rows_per_step < rows_left ? 16 : 0);
+        const uint32_t to = tile_address + map_.offset(r, c);
+        const char* from = source + r * Map::rows_per_step * stride_ + c * Map::threads_per_row * 16;
+        if constexpr (Whole) {
+          ptx::cp_async_16(to, from);
+        } else {
+          ptx::cp_async_16_zero_filled(to, from, r * Map::rows_per_step < rows_left ? 16 : 0);
+        }
       }
     }
   }
 
- private:
-  using Map = CopyMap<Tile, Threads>;
   Map map_;
   const char* source_;
   int64_t stride_;
