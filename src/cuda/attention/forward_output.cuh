@@ -43,7 +43,8 @@ __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, c
                                              int lane) {
   const bool packed = p.cu_seqlens_q != nullptr;
   // Read again: the main loop has no registers to keep it in.
-  work.queries = tokens_of(p.cu_seqlens_q, p.cu_seqlens_q_is_64, work.sequence, p.length_q);
+  work.queries.begin =
+      ptx::shfl_idx(tokens_of(p.cu_seqlens_q, p.cu_seqlens_q_is_64, work.sequence, p.length_q).begin, 0);
   const int64_t o_offset = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride);
   const int64_t lse_offset = work.query_offset(packed, p.lse_batch_stride, 1, p.lse_head_stride);
 #pragma unroll
