@@ -112,7 +112,7 @@ std::string table_line(const Timing& t, size_t width) {
   return fmt::format(fmt::runtime(row_format), t.name, width, operation_name(t.operation), t.dtype,
                      format_time(t.median), format_time(t.least), format_time(t.most),
                      format_rate(t.cost.flops, t.median),
-                     fmt::format("{:.4g}", t.per_second(static_cast<double>(t.tokens))));
+                     fmt::format("{:.0f}", t.per_second(static_cast<double>(t.tokens))));
 }
 
 size_t name_width(const std::vector<Case>& chosen) {

@@ -11,6 +11,9 @@
 #include "cpu/simd.hpp"
 #include "cpu/simd_targets.hpp"
 #include "execute.hpp"
+#if FLASHDELTA_GPU
+#include "device/device.hpp"
+#endif
 
 // After simd_targets.hpp, so that HWY_TARGETS is what the backend was compiled for.
 #include <hwy/targets.h>
@@ -47,6 +50,22 @@ Json backends_json() {
     backends.push_back({{"name", backend_name(backend)}, {"available", available}, {"reason", reason}});
   }
   return backends;
+}
+
+// The GPUs that the driver shows; none where the build has no GPU code or the machine no driver.
+Json devices_json() {
+  Json devices = Json::array();
+#if FLASHDELTA_GPU
+  Device* device = nullptr;
+  for (int ordinal = 0; open_cuda_device(ordinal, &device).ok(); ordinal++) {
+    const DeviceInfo& info = device->info();
+    devices.push_back({{"name", info.name},
+                       {"profile", info.arch == nullptr ? Json(nullptr) : Json(info.arch->name)},
+                       {"sm_count", info.sm_count},
+                       {"shared_bytes_block", info.shared_bytes_block}});
+  }
+#endif
+  return devices;
 }
 
 Json profiles_json() {
@@ -91,7 +110,7 @@ Json info_json() {
         {"instruction_sets", target_names(true)},
         {"in_use", cpu::simd_target()},
         {"threads", omp_get_max_threads()}}},
-      {"devices", Json::array()},
+      {"devices", devices_json()},
       {"backends", backends_json()},
       {"profiles", profiles_json()},
       {"cards", cards_json()}};
@@ -104,7 +123,7 @@ std::string words(const Json& names) {
 }
 
 std::string number_text(const Json& number) {
-  return number.is_null() ? "unknown" : fmt::format("{:.1f}", number.get<double>());
+  return number.is_null() ? "unknown" : fmt::format("{:.2f}", number.get<double>());
 }
 
 // The JSON document's facts for people; one source for both.
@@ -122,7 +141,11 @@ std::string info_text(const Json& info) {
   line("CPU", processor["model"].get<std::string>());
   line("CPU code in use", processor["in_use"].get<std::string>() + " of " + words(processor["instruction_sets"]));
   line("threads", std::to_string(processor["threads"].get<int>()));
-  line("GPU devices", info["devices"].empty() ? "none" : std::to_string(info["devices"].size()));
+  if (info["devices"].empty()) line("GPU devices", "none");
+  for (const Json& device : info["devices"]) {
+    line("GPU device", fmt::format("{}, {} SMs, {} bytes of shared memory a block", device["name"].get<std::string>(),
+                                   device["sm_count"].get<int>(), device["shared_bytes_block"].get<int64_t>()));
+  }
   text += "backends\n";
   for (const Json& backend : info["backends"]) {
     line(backend["name"].get<std::string>(),

@@ -75,6 +75,10 @@ void refuse_backward(Operation operation, const ExecutionOptions& options) {
 
 void throw_if_unavailable(flashdelta_backend backend) {
   throw_if_failed(last_error(flashdelta_backend_available(backend)));
+  if (backend == FLASHDELTA_BACKEND_CUDA) {
+    throw Failure(kExitNotSupported,
+                  "cuda: expected tensors in device memory, got files' in host memory; cpu and emulator take them");
+  }
 }
 
 TensorMap read_inputs(const std::vector<std::string>& paths, Operation operation) {
@@ -103,13 +107,8 @@ flashdelta_execution make_execution(const ExecutionOptions& options, const Call&
   flashdelta_execution execution = FLASHDELTA_EXECUTION_INIT;
   execution.arch = options.arch;
   execution.num_threads = static_cast<int32_t>(options.threads);
-  execution.backend = options.backend;
-  if (options.backend == FLASHDELTA_BACKEND_AUTO) {
-    execution.backend = FLASHDELTA_BACKEND_CUDA;
-    if (flashdelta_backend_available(FLASHDELTA_BACKEND_CUDA) != FLASHDELTA_OK || !check_on(call, execution).ok()) {
-      execution.backend = FLASHDELTA_BACKEND_CPU;
-    }
-  }
+  // auto never means the emulator, and cuda takes no tensors in host memory.
+  execution.backend = options.backend == FLASHDELTA_BACKEND_AUTO ? FLASHDELTA_BACKEND_CPU : options.backend;
   throw_if_failed(check_on(call, execution));
   return execution;
 }

@@ -14,13 +14,13 @@ const char* backend_name(flashdelta_backend backend);
 // Gradients: asks the C ABI and fails with its words. Returns where the operation is a forward one.
 void refuse_backward(Operation operation, const ExecutionOptions& options);
 
-// Fails where this build or machine cannot run the backend, and says why.
+// Fails where the backend cannot run tensors from files on this machine, and says why.
 void throw_if_unavailable(flashdelta_backend backend);
 
 // Reads the files that IN names and says on stderr what the operation makes no use of.
 TensorMap read_inputs(const std::vector<std::string>& paths, Operation operation);
 
-// The struct of the C ABI with a backend chosen: for auto the first of cuda and cpu that supports the call.
+// The struct of the C ABI with a backend chosen; fails where that one does not support the call.
 flashdelta_execution make_execution(const ExecutionOptions& options, const Call& call);
 
 struct Executed {
