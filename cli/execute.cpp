@@ -99,6 +99,10 @@ TensorMap read_inputs(const std::vector<std::string>& paths, Operation operation
     if (!reads(operation, name)) unused.push_back(name);
   }
   std::sort(unused.begin(), unused.end());
+  constexpr size_t shown = 12;
+  const size_t more = unused.size() > shown ? unused.size() - shown : 0;
+  unused.resize(unused.size() - more);
+  if (more > 0) unused.push_back(fmt::format("and {} more", more));
   if (!unused.empty()) note(fmt::format("ignored: {}", fmt::join(unused, ", ")));
   return tensors;
 }
