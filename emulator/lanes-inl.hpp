@@ -76,19 +76,22 @@ struct Lane {
   }
 };
 
+template <class T>
+HWY_NOINLINE void merge_lanes(T* d, const T* result, uint32_t mask) {
+  for (uint32_t l = 0; l < 32; ++l) d[l] = in(mask, l) ? result[l] : d[l];
+}
+
+// Inactive lanes are computed too, and thrown away: no operation here can trap.
 template <class Op, class D, class... S, size_t... k>
 HWY_INLINE void elementwise_over(Warp& w, const Instruction& i, std::index_sequence<k...>) {
-  auto* d = w.lanes<typename Lane<D>::Storage>(i.operand[0]);
+  using Storage = typename Lane<D>::Storage;
+  Storage* d = w.lanes<Storage>(i.operand[0]);
   const std::tuple<const typename Lane<S>::Storage*...> s{w.lanes<typename Lane<S>::Storage>(i.operand[1 + k])...};
-  const uint32_t mask = w.mask;
-  if (mask == kAllLanes) {
+  Storage scratch[32];
+  Storage* result = w.mask == kAllLanes ? d : scratch;
 #pragma GCC ivdep
-    for (uint32_t l = 0; l < 32; ++l) d[l] = Lane<D>::put(Op{}(Lane<S>::get(std::get<k>(s)[l])...));
-  } else {
-    for (uint32_t l = 0; l < 32; ++l) {
-      if (in(mask, l)) d[l] = Lane<D>::put(Op{}(Lane<S>::get(std::get<k>(s)[l])...));
-    }
-  }
+  for (uint32_t l = 0; l < 32; ++l) result[l] = Lane<D>::put(Op{}(Lane<S>::get(std::get<k>(s)[l])...));
+  if (result == scratch) merge_lanes(d, scratch, w.mask);
   propagate(w, i.operand[0], i.operand[1 + k]...);
 }
 
