@@ -53,10 +53,10 @@ Status run_call(Call& call, const flashdelta_execution& execution);
 // One output against the oracle.
 struct OutputError {
   std::string name;
-  double relative_l2 = 0;   // of lse: the largest |difference| - 1e-5 |expected|
+  double relative_l2 = 0;  // of lse: the largest |difference| - 1e-5 |expected|
   double tolerance = 0;
   int64_t rows_checked = 0, rows = 0;
-  std::string fault;        // "": right; else what is wrong, in words (NaN, infinities differ, error over tolerance)
+  std::string fault;  // "": right; else what is wrong, in words (NaN, infinities differ, error over tolerance)
 };
 
 // Compares what a run wrote with the oracle. Above a size it samples: rows of attention, heads and sequences of the

@@ -11,7 +11,7 @@
 namespace flashdelta {
 namespace {
 
-constexpr double unit_flops = 3e9;  // arithmetic that a check may cost: about a second on one core
+constexpr double unit_flops = 1.2e9;  // arithmetic that a check may cost: well under a second on one core
 
 struct Tallies {
   Tally o, final_state, checkpoints;
