@@ -11,6 +11,7 @@
 #include "common.hpp"
 #include "cpu/cpu.hpp"
 #include "execute.hpp"
+#include "io/bound_call.hpp"
 #include "progress_bar.hpp"
 
 namespace flashdelta::cli {
@@ -39,9 +40,9 @@ struct Timing {
   double per_second(double amount) const { return median > 0 ? amount / median : 0; }
 };
 
-double run_once(Call& call, const flashdelta_execution& execution) {
+double run_once(BoundCall& call) {
   const auto start = std::chrono::steady_clock::now();
-  throw_if_failed(run_call(call, execution));
+  throw_if_failed(call.run());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -59,9 +60,11 @@ Timing time_case(const Case& c, const BenchOptions& options) {
   flashdelta_execution execution = make_execution(options.execution, call);
   ProgressBar bar(c.name);
   bar.attach(&execution);
-  for (int64_t i = 0; i < options.warmup; i++) run_once(call, execution);
+  BoundCall bound;
+  throw_if_failed(bound.bind(call, execution));
+  for (int64_t i = 0; i < options.warmup; i++) run_once(bound);
   std::vector<double> seconds;
-  for (int64_t i = 0; i < options.repeat; i++) seconds.push_back(run_once(call, execution));
+  for (int64_t i = 0; i < options.repeat; i++) seconds.push_back(run_once(bound));
   std::sort(seconds.begin(), seconds.end());
   Timing timing;
   timing.name = c.name;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common.hpp"
+#include "io/bound_call.hpp"
 #include "io/tensor_file.hpp"
 #include "progress_bar.hpp"
 
@@ -75,10 +76,6 @@ void refuse_backward(Operation operation, const ExecutionOptions& options) {
 
 void throw_if_unavailable(flashdelta_backend backend) {
   throw_if_failed(last_error(flashdelta_backend_available(backend)));
-  if (backend == FLASHDELTA_BACKEND_CUDA) {
-    throw Failure(kExitNotSupported,
-                  "cuda: expected tensors in device memory, got files' in host memory; cpu and emulator take them");
-  }
 }
 
 TensorMap read_inputs(const std::vector<std::string>& paths, Operation operation) {
@@ -111,8 +108,12 @@ flashdelta_execution make_execution(const ExecutionOptions& options, const Call&
   flashdelta_execution execution = FLASHDELTA_EXECUTION_INIT;
   execution.arch = options.arch;
   execution.num_threads = static_cast<int32_t>(options.threads);
-  // auto never means the emulator, and cuda takes no tensors in host memory.
-  execution.backend = options.backend == FLASHDELTA_BACKEND_AUTO ? FLASHDELTA_BACKEND_CPU : options.backend;
+  execution.backend = options.backend;
+  if (options.backend == FLASHDELTA_BACKEND_AUTO) {
+    // Here auto is the best backend that supports the call: files' tensors go to any memory.
+    execution.backend = FLASHDELTA_BACKEND_CUDA;
+    if (!check_on(call, execution).ok()) execution.backend = FLASHDELTA_BACKEND_CPU;
+  }
   throw_if_failed(check_on(call, execution));
   return execution;
 }
@@ -130,9 +131,12 @@ Executed execute(const RunOptions& options) {
   note(fmt::format("backend {}", backend_name(execution.backend)));
   ProgressBar bar{std::string(operation_name(operation))};
   bar.attach(&execution);
+  BoundCall bound;
+  throw_if_failed(bound.bind(executed.call, execution));
   const auto start = std::chrono::steady_clock::now();
-  throw_if_failed(run_call(executed.call, execution));
+  throw_if_failed(bound.run());
   executed.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  throw_if_failed(bound.fetch());
   executed.cost = call_cost(executed.call);
   return executed;
 }

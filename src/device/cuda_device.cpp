@@ -84,6 +84,10 @@ class CudaDevice final : public Device {
     (void)in_context("freeing", [&] { return driver_.release(reinterpret_cast<CUdeviceptr>(memory)); });
   }
 
+  Status synchronize(void* stream) override {
+    return in_context("waiting for the device", [&] { return driver_.synchronize(static_cast<CUstream>(stream)); });
+  }
+
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return {};
     return in_context("copying to the device",

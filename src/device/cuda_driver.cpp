@@ -35,6 +35,7 @@ bool look_up_all(void* library, CudaDriver* d) {
          look_up(library, FLASHDELTA_NAME_OF(cuLibraryGetKernel), &d->library_kernel) &&
          look_up(library, FLASHDELTA_NAME_OF(cuKernelSetAttribute), &d->kernel_set_attribute) &&
          look_up(library, FLASHDELTA_NAME_OF(cuLaunchKernel), &d->launch) &&
+         look_up(library, FLASHDELTA_NAME_OF(cuStreamSynchronize), &d->synchronize) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemAlloc), &d->allocate) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemFree), &d->release) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemcpyHtoD), &d->copy_to_device) &&

@@ -22,6 +22,7 @@ struct CudaDriver {
   decltype(&cuLibraryGetKernel) library_kernel = nullptr;
   decltype(&cuKernelSetAttribute) kernel_set_attribute = nullptr;
   decltype(&cuLaunchKernel) launch = nullptr;
+  decltype(&cuStreamSynchronize) synchronize = nullptr;
   decltype(&cuMemAlloc) allocate = nullptr;
   decltype(&cuMemFree) release = nullptr;
   decltype(&cuMemcpyHtoD) copy_to_device = nullptr;

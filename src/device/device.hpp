@@ -59,6 +59,9 @@ class Device {
 
   virtual Status allocate(size_t bytes, void** memory) = 0;
   virtual void release(void* memory) = 0;
+  // Waits for all that was launched on the stream.
+  virtual Status synchronize(void* stream) = 0;
+
   // Both wait until the copy is done, and all that was launched on the default stream before it.
   virtual Status copy_to_device(void* to, const void* from, size_t bytes) = 0;
   virtual Status copy_to_host(void* to, const void* from, size_t bytes) = 0;

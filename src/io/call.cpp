@@ -9,6 +9,7 @@
 
 #include "core/problem.hpp"
 #include "core/tensor_check.hpp"
+#include "io/bound_call.hpp"
 
 namespace flashdelta {
 namespace {
@@ -243,21 +244,6 @@ Status make_gated_delta(const TensorMap& tensors, const CallOptions& options, Ca
   return {};
 }
 
-template <typename Args>
-Status run(const Args& args, const flashdelta_execution& execution,
-           flashdelta_status (*query)(const Args*, const flashdelta_execution*, size_t*),
-           flashdelta_status (*forward)(const Args*, const flashdelta_execution*, void*, size_t)) {
-  size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(last_error(query(&args, &execution, &bytes)));
-  constexpr size_t alignment = 256;
-  const std::unique_ptr<void, void (*)(void*)> workspace(
-      std::aligned_alloc(alignment, std::max<size_t>((bytes + alignment - 1) / alignment, 1) * alignment), std::free);
-  if (workspace == nullptr) {
-    return {FLASHDELTA_OUT_OF_MEMORY, fmt::format("workspace: no memory for {} bytes", bytes)};
-  }
-  return last_error(forward(&args, &execution, workspace.get(), bytes));
-}
-
 double visible_pairs(const AttentionProblem& problem) {
   double pairs = 0;
   for (int64_t b = 0; b < problem.batch; b++) {
@@ -292,10 +278,10 @@ Status make_call(Operation operation, const TensorMap& tensors, const CallOption
 }
 
 Status run_call(Call& call, const flashdelta_execution& execution) {
-  if (call.operation == Operation::attention_forward) {
-    return run(call.attention, execution, flashdelta_attention_forward_workspace, flashdelta_attention_forward);
-  }
-  return run(call.gated_delta, execution, flashdelta_gated_delta_forward_workspace, flashdelta_gated_delta_forward);
+  BoundCall bound;
+  FLASHDELTA_RETURN_IF_ERROR(bound.bind(call, execution));
+  FLASHDELTA_RETURN_IF_ERROR(bound.run());
+  return bound.fetch();
 }
 
 // Attention: two products a visible pair of query and key, as the field counts them (exact under any mask). The delta

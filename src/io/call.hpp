@@ -47,7 +47,7 @@ struct Call {
 // tensor is missing, both forms of gate or beta are there, or the C ABI's check refuses.
 Status make_call(Operation operation, const TensorMap& tensors, const CallOptions& options, Call* call);
 
-// Workspace query and run, on workspace of its own.
+// Workspace query and run, on workspace of its own, in the memory of the backend (bound_call.hpp).
 Status run_call(Call& call, const flashdelta_execution& execution);
 
 // One output against the oracle.
