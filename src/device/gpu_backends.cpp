@@ -4,18 +4,14 @@
 #include "device/attention_forward.hpp"
 #include "device/cuda_driver.hpp"
 #include "device/emulator_device.hpp"
+#include "device/gated_delta_forward.hpp"
 
 namespace flashdelta {
 namespace {
 
 thread_local emulator::Counters last_counters;  // NOLINT: what last_emulator_counters() promises
 
-Status no_gated_delta(const GatedDeltaProblem&) {
-  return not_supported("gated_delta_forward: no GPU kernel in this version; the cpu backend has it");
-}
-
-template <typename Problem>
-Status no_workspace(const Problem&, const flashdelta_execution&, size_t* bytes) {
+Status no_workspace(const AttentionProblem&, const flashdelta_execution&, size_t* bytes) {
   *bytes = 0;
   return {};
 }
@@ -32,35 +28,83 @@ Status check_profile(const Device& device, const ArchProfile& arch) {
                                    arch.shared_bytes_block, device.info().name, device.info().shared_bytes_block));
 }
 
+// The device of a CUDA call, and the profile it is planned under.
+Status open_cuda(const flashdelta_execution& e, Device** device, const ArchProfile** arch) {
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda_device(e.device, device));
+  *arch = &profile(e, *(*device)->info().arch);
+  return check_profile(**device, **arch);
+}
+
 Status cuda_attention(const AttentionProblem& p, const flashdelta_execution& e, void*) {
   Device* device = nullptr;
-  FLASHDELTA_RETURN_IF_ERROR(open_cuda_device(e.device, &device));
-  const ArchProfile& arch = profile(e, *device->info().arch);
-  FLASHDELTA_RETURN_IF_ERROR(check_profile(*device, arch));
-  return attention_forward_on(*device, arch, p, e.stream);
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  return attention_forward_on(*device, *arch, p, e.stream);
+}
+
+Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
+  Device* device = nullptr;
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  return gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
+}
+
+Status cuda_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
+  Device* device = nullptr;
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  size_t bytes = 0;
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, &bytes));
+  return gated_delta_forward_on(*device, *arch, p, workspace, bytes, e.stream);
+}
+
+// The emulator, as an SM120 card unless the call asks for another; warps in one random order, always the same.
+EmulatorDevice open_emulator(const flashdelta_execution& e) {
+  return {profile(e, *parse_arch("sm120")), e.num_threads, 1};
 }
 
 Status emulator_attention(const AttentionProblem& p, const flashdelta_execution& e, void*) {
-  const ArchProfile& arch = profile(e, *parse_arch("sm120"));
-  EmulatorDevice device(arch, e.num_threads, 1);
-  const Status status = attention_forward_on(device, arch, p, nullptr);
+  EmulatorDevice device = open_emulator(e);
+  const Status status = attention_forward_on(device, *device.info().arch, p, nullptr);
   last_counters = device.counters();
   return status;
 }
 
-Status unreachable_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution&, void*) {
-  return no_gated_delta(p);
+Status emulator_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
+  const EmulatorDevice device = open_emulator(e);
+  return gated_delta_forward_workspace_on(p, *device.info().arch, device.info().sm_count, bytes);
+}
+
+Status emulator_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
+  EmulatorDevice device = open_emulator(e);
+  size_t bytes = 0;
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *device.info().arch, device.info().sm_count, &bytes));
+  const Status status = gated_delta_forward_on(device, *device.info().arch, p, workspace, bytes, nullptr);
+  last_counters = device.counters();
+  return status;
 }
 
 }  // namespace
 
-const Backend cuda_backend = {FLASHDELTA_BACKEND_CUDA,         "cuda",         false,
-                              attention_forward_supported,     no_gated_delta, no_workspace<AttentionProblem>,
-                              no_workspace<GatedDeltaProblem>, cuda_attention, unreachable_gated_delta};
+const Backend cuda_backend = {FLASHDELTA_BACKEND_CUDA,
+                              "cuda",
+                              false,
+                              attention_forward_supported,
+                              gated_delta_forward_supported,
+                              no_workspace,
+                              cuda_gated_delta_workspace,
+                              cuda_attention,
+                              cuda_gated_delta};
 
-const Backend emulator_backend = {FLASHDELTA_BACKEND_EMULATOR,     "emulator",         true,
-                                  attention_forward_supported,     no_gated_delta,     no_workspace<AttentionProblem>,
-                                  no_workspace<GatedDeltaProblem>, emulator_attention, unreachable_gated_delta};
+const Backend emulator_backend = {FLASHDELTA_BACKEND_EMULATOR,
+                                  "emulator",
+                                  true,
+                                  attention_forward_supported,
+                                  gated_delta_forward_supported,
+                                  no_workspace,
+                                  emulator_gated_delta_workspace,
+                                  emulator_attention,
+                                  emulator_gated_delta};
 
 const emulator::Counters& last_emulator_counters() { return last_counters; }
 
