@@ -1,0 +1,98 @@
+// Every case of the list and every public vector on a CUDA device, under its own limits and under SM120's, against the
+// oracle. A case that no kernel does must be refused as not supported. Where there is no device the program says so.
+#include <cstdio>
+#include <filesystem>
+
+#include "cases/cases.hpp"
+#include "core/profiles.hpp"
+#include "io/tensor_file.hpp"
+#include "support.hpp"
+
+namespace flashdelta::test {
+namespace {
+
+constexpr uint64_t seed = 7;
+
+flashdelta_execution on_cuda(int arch) {
+  flashdelta_execution execution = FLASHDELTA_EXECUTION_INIT;
+  execution.backend = FLASHDELTA_BACKEND_CUDA;
+  execution.arch = arch;
+  return execution;
+}
+
+int ran = 0, refused = 0;
+
+// Runs twice: the second time into NaN again, and the bits must be those of the first.
+void expect_right_on_cuda(Call& call, int arch) {
+  const bool in_place_pool = call.inputs.count("initial_state_indices") + call.inputs.count("num_accepted_tokens") +
+                                 call.inputs.count("final_state_indices") >
+                             0;
+  const auto poison_all = [&] {
+    for (const auto& [name, tensor] : call.outputs) {
+      if (name != "final_state" || !in_place_pool) poison(tensor);
+    }
+  };
+  poison_all();
+  const Status status = run_call(call, on_cuda(arch));
+  if (status.code == FLASHDELTA_NOT_SUPPORTED) {
+    EXPECT_NE(status.message.find("cpu"), std::string::npos) << status.message;  // it says what would do it
+    refused++;
+    return;
+  }
+  ASSERT_TRUE(status.ok()) << status.message;
+  ran++;
+  std::vector<OutputError> errors;
+  const Status checked = check_call(call, seed, &errors);
+  ASSERT_TRUE(checked.ok()) << checked.message;
+  for (const OutputError& error : errors) EXPECT_EQ(error.fault, "") << error.name << " " << error.relative_l2;
+  TensorMap first;
+  for (const auto& [name, tensor] : call.outputs) {
+    HostTensor copy(tensor.dtype(), tensor.shape());
+    std::memcpy(copy.data(), tensor.data(), tensor.bytes());
+    first[name] = copy;
+  }
+  poison_all();
+  ASSERT_TRUE(run_call(call, on_cuda(arch)).ok());
+  for (const auto& [name, tensor] : call.outputs) EXPECT_TRUE(same_bits(tensor, first.at(name))) << name;
+}
+
+class GpuCases : public testing::TestWithParam<int> {};
+
+TEST_P(GpuCases, CaseListAgreesWithTheOracle) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    Call call = call_of(one.operation, one.inputs(one, seed), one.options);
+    expect_right_on_cuda(call, GetParam());
+  }
+}
+
+TEST_P(GpuCases, VectorsAgreeWithTheOracle) {
+  for (const auto& entry : std::filesystem::directory_iterator(FLASHDELTA_SOURCE_DIR "/tests/vectors")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    SCOPED_TRACE(entry.path().stem().string());
+    const bool attention = entry.path().stem().string().rfind("attn_", 0) == 0;
+    TensorMap tensors;
+    ASSERT_TRUE(read_tensors(entry.path().string(), &tensors, nullptr).ok());
+    CallOptions options;  // the file's own options matter to expected_* alone; the oracle takes these
+    options.causal = attention;
+    Call call = call_of(attention ? Operation::attention_forward : Operation::gated_delta_forward, tensors, options);
+    expect_right_on_cuda(call, GetParam());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OwnLimitsAndSm120, GpuCases, testing::Values(0, 120));
+
+}  // namespace
+}  // namespace flashdelta::test
+
+int main(int argc, char** argv) {
+  if (flashdelta_backend_available(FLASHDELTA_BACKEND_CUDA) != FLASHDELTA_OK) {
+    std::printf("SKIPPED PROGRAM: %s\n", flashdelta_last_error());
+    return 0;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  const int result = RUN_ALL_TESTS();
+  std::printf("runs on the device: %d, refused as not supported: %d\n", flashdelta::test::ran,
+              flashdelta::test::refused);
+  return result;
+}
