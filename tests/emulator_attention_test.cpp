@@ -1,0 +1,268 @@
+// The attention forward kernels' own PTX on the emulator of an SM120, against float64: the public vectors, the case
+// list, hostile and random shapes with padding and outputs of NaN. A detector that speaks up fails the call.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cases/cases.hpp"
+#include "cpu_attention_call.hpp"
+#include "device/attention_forward.hpp"
+#include "device/emulator_device.hpp"
+#include "device/gpu_backends.hpp"
+#include "io/check_tally.hpp"
+#include "io/tensor_file.hpp"
+#include "support.hpp"
+
+namespace flashdelta {
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name << " (" << one.source << ")"; }
+
+namespace test {
+namespace {
+
+namespace fs = std::filesystem;
+using emulator::Counter;
+
+flashdelta_execution on_emulator() {
+  flashdelta_execution execution = FLASHDELTA_EXECUTION_INIT;
+  execution.backend = FLASHDELTA_BACKEND_EMULATOR;
+  execution.arch = 120;
+  execution.num_threads = 2;
+  return execution;
+}
+
+// gtest's parameterised and plain fixtures alike.
+template <class Base>
+class NeedsKernels : public Base {
+ protected:
+  void SetUp() override {
+    const Status status = emulator_available();
+    if (!status.ok()) GTEST_SKIP() << status.message;
+  }
+};
+
+// ---- The public vectors ----
+
+class EmulatorAttentionVectors : public NeedsKernels<testing::TestWithParam<fs::path>> {};
+
+CallOptions options_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  uint64_t size = 0;
+  file.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(size));
+  const auto metadata = nlohmann::json::parse(header).at("__metadata__");
+  const auto json = nlohmann::json::parse(metadata.at("options").get<std::string>());
+  CallOptions options;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "causal") {
+      options.causal = value.get<bool>();
+    } else if (name == "window") {
+      options.window_left = value.at(0).get<int64_t>();
+      options.window_right = value.at(1).get<int64_t>();
+    } else if (name == "softcap") {
+      options.softcap = value.get<double>();
+    } else if (name == "scale") {
+      options.scale = value.get<double>();
+    } else {
+      ADD_FAILURE() << "an option that this test does not know: " << name;
+    }
+  }
+  return options;
+}
+
+// What the kernels take; all else they refuse by name.
+bool in_the_kernels(const AttentionProblem& p) {
+  return p.q.dtype != FLASHDELTA_FP32 && p.head_dim <= 128 && p.head_dim_v <= 128 && p.softcap == 0 && !p.sink &&
+         !p.seqused_k && !p.cache_batch_idx && p.window_left < 0 && p.window_right <= 0;
+}
+
+// Runs, or is refused where it should be; true: it ran.
+bool run_or_refuse(Call& call) {
+  AttentionProblem problem;
+  EXPECT_TRUE(make_problem(call.attention, &problem).ok());
+  for (const auto& [name, tensor] : call.outputs) poison(tensor);
+  const Status ran = run_call(call, on_emulator());
+  const bool expected = in_the_kernels(problem);
+  EXPECT_EQ(ran.code, expected ? FLASHDELTA_OK : FLASHDELTA_NOT_SUPPORTED) << ran.message;
+  return expected && ran.ok();
+}
+
+TEST_P(EmulatorAttentionVectors, meet_the_answers) {
+  TensorMap tensors;
+  const FileError error = read_tensors(GetParam().string(), &tensors, nullptr);
+  ASSERT_TRUE(error.ok()) << error.message;
+  Call call = call_of(Operation::attention_forward, tensors, options_of(GetParam()));
+  if (!run_or_refuse(call)) return;
+  for (const std::string name : {"o", "lse"}) {
+    const HostTensor &got = call.outputs.at(name), &want = tensors.at("expected_" + name);
+    Tally tally;
+    ASSERT_EQ(got.shape(), want.shape());
+    for (int64_t i = 0; i < want.numel(); i++) tally.add(got.get(i), want.get(i));
+    if (name == "o") {
+      EXPECT_EQ(tally.verdict("o", tally.relative_l2(), tolerance_of(tensors.at("q").dtype()), 0).fault, "");
+    } else {
+      EXPECT_EQ(tally.verdict("lse", tally.lse_error(), 2e-3, 0).fault, "");
+    }
+  }
+}
+
+std::vector<fs::path> vector_files() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(FLASHDELTA_SOURCE_DIR "/tests/vectors")) {
+    if (entry.path().filename().string().rfind("attn_", 0) == 0) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatorAttentionVectors, testing::ValuesIn(vector_files()),
+                         [](const auto& file) { return file.param.stem().string(); });
+
+// ---- The case list ----
+
+// Larger cases are for the GPU. Blocks of short sequences cost the emulator what their padded tiles cost.
+bool small_enough(const Case& one) {
+  double work = 0;
+  for (size_t b = 0; b < one.lengths_q.size(); b++) {
+    const double rows = static_cast<double>(one.lengths_q[b] * one.heads_q + 64 * one.heads_k);
+    work += rows * static_cast<double>((one.lengths_k[b] + 64) * (one.head_dim + one.head_dim_v));
+  }
+  return work < 5e9;
+}
+
+std::vector<Case> small_attention_cases() {
+  std::vector<Case> small;
+  for (const Case& one : cases()) {
+    if (one.operation == Operation::attention_forward && small_enough(one)) small.push_back(one);
+  }
+  return small;
+}
+
+class EmulatorAttentionCases : public NeedsKernels<testing::TestWithParam<Case>> {};
+
+TEST_P(EmulatorAttentionCases, agree_with_the_oracle) {
+  const Case& one = GetParam();
+  Call call = call_of(one.operation, one.inputs(one, 7), one.options);
+  ASSERT_FALSE(HasFailure());
+  if (!run_or_refuse(call)) return;
+  std::vector<OutputError> errors;
+  ASSERT_TRUE(check_call(call, 7, &errors).ok());
+  ASSERT_FALSE(errors.empty());
+  for (const OutputError& error : errors) EXPECT_EQ(error.fault, "") << error.name << " " << error.relative_l2;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatorAttentionCases, testing::ValuesIn(small_attention_cases()),
+                         [](const auto& one) { return one.param.name; });
+
+// ---- Shapes made to hurt ----
+
+class EmulatorAttention : public NeedsKernels<testing::Test> {};
+
+// On a device of its own, with that seed's order of warps and blocks; gaps between rows must stay NaN.
+emulator::Counters expect_right_on_emulator(const AttentionOptions& options, uint32_t seed,
+                                            const std::function<void(AttentionCall&)>& change = {}) {
+  AttentionCall call(options);
+  if (change) change(call);
+  EXPECT_TRUE(call.run().ok());  // on the CPU: it binds the problem that check() reads
+  for (const flashdelta_tensor* t : {&call.arguments().o, &call.arguments().lse}) {
+    const size_t bytes = t == &call.arguments().o ? call.o_memory().size() : call.lse_memory().size();
+    std::memset(t->data, 0xff, t->data == nullptr ? 0 : bytes);
+  }
+  AttentionProblem problem;
+  EXPECT_TRUE(make_problem(call.arguments(), &problem).ok());
+  const ArchProfile& arch = *parse_arch("sm120");
+  EmulatorDevice device(arch, 2, seed);
+  const Status status = attention_forward_on(device, arch, problem, nullptr);
+  EXPECT_TRUE(status.ok()) << status.message;
+  call.check();
+  EXPECT_EQ(device.counters()[Counter::kSharedWavefronts], device.counters()[Counter::kSharedWavefrontsIdeal]);
+  return device.counters();
+}
+
+AttentionOptions packed(std::vector<int64_t> q, std::vector<int64_t> k) {
+  AttentionOptions x;
+  x.q = std::move(q), x.k = std::move(k);
+  x.packed_q = true;
+  x.keys = Keys::packed;
+  return x;
+}
+
+TEST_F(EmulatorAttention, EveryScheduleOfTheWarps) {
+  AttentionOptions x = packed({70, 0, 33}, {90, 5, 130});
+  x.heads_q = 2;
+  x.causal = true;
+  for (uint32_t seed = 0; seed < 6; seed++) {
+    x.head_dim = x.head_dim_v = seed % 2 == 0 ? 64 : 128;
+    x.seed = seed + 1;
+    expect_right_on_emulator(x, seed);
+  }
+}
+
+TEST_F(EmulatorAttention, LogitsThatRamp) {
+  AttentionOptions x = packed({40}, {300});
+  for (double slope : {1.0, 30.0, -30.0}) {
+    expect_right_on_emulator(x, 1, [&](AttentionCall& call) {
+      call.write_k([&](int64_t, int64_t j, int64_t, int64_t c, float old) {
+        return c == 0 ? static_cast<float>(slope) * static_cast<float>(j) : old;
+      });
+      call.write_q([](int64_t, int64_t, int64_t, int64_t c, float old) { return c == 0 ? 4.f : old; });
+    });
+  }
+}
+
+int64_t any_of(std::mt19937& random, std::initializer_list<int64_t> values) {
+  return *(values.begin() + random() % values.size());
+}
+
+AttentionOptions random_options(std::mt19937& random) {
+  AttentionOptions x = packed({}, {});
+  for (int64_t sequences = 1 + random() % 3; sequences > 0; sequences--) {
+    x.q.push_back(any_of(random, {0, 1, 9, 63, 65, 100}));
+    x.k.push_back(any_of(random, {0, 1, 9, 63, 65, 129, 192}));
+  }
+  x.dtype = random() % 2 == 0 ? FLASHDELTA_BF16 : FLASHDELTA_FP16;
+  if (random() % 3 == 0) x.o_dtype = FLASHDELTA_FP32;
+  x.heads_k = 1 + random() % 2;
+  x.heads_q = x.heads_k * any_of(random, {1, 2, 3, 7});
+  x.head_dim = any_of(random, {8, 40, 64, 72, 104, 128});
+  x.head_dim_v = random() % 2 == 0 ? x.head_dim : any_of(random, {16, 64, 88, 128});
+  x.causal = random() % 2 == 0;
+  x.lse = random() % 4 != 0;
+  x.seed = random();
+  return x;
+}
+
+TEST_F(EmulatorAttention, RandomShapes) {
+  std::mt19937 random(20261129);
+  for (uint32_t i = 0; i < 24; i++) {
+    const AttentionOptions x = random_options(random);
+    expect_right_on_emulator(x, i);
+    if (HasFailure()) FAIL() << "shape " << i << ": D " << x.head_dim << " DV " << x.head_dim_v;
+  }
+}
+
+// Exact counts: 100 queries of two heads that share 192 keys are 200 rows in four q64 blocks of three key tiles. Of the
+// 16 warps 13 have rows, and each of those does 2 * 32 mma a tile.
+TEST_F(EmulatorAttention, CountersAreExact) {
+  AttentionOptions x = packed({100}, {192});
+  x.heads_q = 2;
+  const emulator::Counters c = expect_right_on_emulator(x, 3);
+  const uint64_t blocks = 4, tiles = 3, warps = 4 * blocks, busy = 13;
+  EXPECT_EQ(c[Counter::kMmaBf16], busy * tiles * 64);
+  EXPECT_EQ(c[Counter::kLdmatrix], busy * tiles * (32 + 3) + warps * (tiles + 1));
+  EXPECT_EQ(c[Counter::kCpAsync], warps * (4 + tiles * 8));
+  EXPECT_EQ(c[Counter::kCpAsyncBytes], 200u * 128 + blocks * 192 * 256);
+  EXPECT_EQ(c[Counter::kSharedLoadBytes], c[Counter::kLdmatrix] * 512);
+  EXPECT_EQ(c[Counter::kSharedStoreBytes], 0u);
+  EXPECT_EQ(c[Counter::kGlobalStoreBytes], 200u * (128 + 4));
+  EXPECT_EQ(c[Counter::kEx2], busy * (tiles * 32 + 2));
+  EXPECT_EQ(c[Counter::kBarrier], warps * (2 + tiles));
+  EXPECT_EQ(c[Counter::kLocal], 0u);
+  EXPECT_EQ(c[Counter::kSharedWavefronts], c[Counter::kSharedWavefrontsIdeal]);
+}
+
+}  // namespace
+}  // namespace test
+}  // namespace flashdelta
