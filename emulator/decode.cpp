@@ -258,7 +258,7 @@ class KernelDecoder {
         i->kind[i->operands] = has_bar ? 'p' : 'o';
         if (has_bar) {
           i->flags |= kHasPredicate;
-          if (!decode_operand(s, 'p', operands[taken++].substr(1), i, addresses, &value, problem)) return false;
+          if (!decode_operand(s, 'p', operands[taken++].substr(1), i, addresses, &value)) return false;
         }
       } else {
         if (taken >= operands.size() || has_bar || i->operands == kMaxOperands) {
@@ -266,7 +266,8 @@ class KernelDecoder {
           return false;
         }
         i->kind[i->operands] = kind;
-        if (!decode_operand(s, kind, operands[taken++], i, addresses, &value, problem)) {
+        if (!decode_operand(s, kind, operands[taken++], i, addresses, &value)) {
+          *problem = "the operand " + operands[taken - 1];
           i->flags = flags;
           return false;
         }
@@ -279,8 +280,7 @@ class KernelDecoder {
   }
 
   bool decode_operand(const Statement& s, char kind, std::string_view text, Instruction* i, uint32_t addresses,
-                      uint32_t* value, std::string* problem) {
-    *problem = fmt::format("the operand {}", text);
+                      uint32_t* value) {
     switch (kind) {
       case 'p': return decode_predicate(s, text, value);
       case 'm': return decode_address(s, text, i, addresses, value);

@@ -95,8 +95,9 @@ void barrier(Warp& w, const Instruction& i) {
 void nothing(Warp&, const Instruction&) {}
 
 void zero64(Warp& w, const Instruction& i) {
-  for (uint32_t l = 0; l < 32; ++l) w.lanes<uint64_t>(i.operand[0])[l] = 0;
-  w.poison[i.operand[0]] = 0;
+  uint64_t* d = w.lanes<uint64_t>(i.operand[0]);
+  for (uint32_t l = 0; l < 32; ++l) d[l] = (w.mask >> l & 1) != 0 ? 0 : d[l];
+  w.poison[i.operand[0]] &= ~w.mask;
 }
 
 // isspacep: by the generic address's window.

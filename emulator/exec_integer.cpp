@@ -229,6 +229,7 @@ void add_logic_rows(OpcodeTable* t) {
   row(t, "clz.b32", kInt, [](U32 a) -> U32 { return U32(std::countl_zero(a)); });
   row(t, "clz.b64", kInt, [](U64 a) -> U32 { return U32(std::countl_zero(a)); });
   row(t, "bfind.u32", kInt, [](U32 a) -> U32 { return a == 0 ? ~0u : 31u - U32(std::countl_zero(a)); });
+  row(t, "bfind.shiftamt.u32", kInt, [](U32 a) -> U32 { return a == 0 ? ~0u : U32(std::countl_zero(a)); });
   row(t, "brev.b32", kInt, [](U32 a) -> U32 {
     U32 r = 0;
     for (U32 k = 0; k < 32; ++k) r |= (a >> k & 1) << (31 - k);

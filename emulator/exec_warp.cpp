@@ -135,17 +135,20 @@ void reduction_row(OpcodeTable* t, const char* name, Op) {
   t->add(name, {reduce<Op, T>, "r=rr", Counter::kVote, kMayPreempt});
 }
 
-void active_mask(Warp& w, const Instruction& i) {
-  std::fill_n(w.lanes<uint32_t>(i.operand[0]), 32, w.mask);
-  w.poison[i.operand[0]] = 0;
+// Only lanes that are here: a lane on another path may keep a different register in the same slot.
+void write_uniform(Warp& w, uint32_t slot, uint32_t value) {
+  uint32_t* d = w.lanes<uint32_t>(slot);
+  for (uint32_t l = 0; l < 32; ++l) d[l] = in(w.mask, l) ? value : d[l];
+  w.poison[slot] &= ~w.mask;
 }
+
+void active_mask(Warp& w, const Instruction& i) { write_uniform(w, i.operand[0], w.mask); }
 
 // The lowest lane is the leader.
 void elect(Warp& w, const Instruction& i) {
   check_members(w, i.operand[2], "elect.sync");
   const auto leader = static_cast<uint32_t>(std::countr_zero(w.mask));
-  std::fill_n(w.lanes<uint32_t>(i.operand[0]), 32, leader);
-  w.poison[i.operand[0]] = 0;
+  write_uniform(w, i.operand[0], leader);
   if ((i.flags & kHasPredicate) != 0) write_predicate(w, i.operand[1], 1u << leader, 0);
 }
 

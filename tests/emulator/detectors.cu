@@ -66,7 +66,7 @@ __global__ void shared_out_of_bounds(int* out, int past) {
 }
 __global__ void shared_misaligned(int* out, int by) {
   __shared__ __align__(16) char x[1024];
-  *reinterpret_cast<volatile int*>(x + threadIdx.x * 4 + by) = 1;
+  asm volatile("st.shared.u32 [%0], 1;" ::"r"(shared_address(x) + threadIdx.x * 4 + by) : "memory");
   out[threadIdx.x] = 0;
 }
 
