@@ -40,7 +40,7 @@ class Detectors : public EmulatorTest {
   // The same with an input before the output.
   template <class T, class... M>
   Outcome run_with_input(const std::string& kernel, uint32_t threads, uint32_t seed, std::vector<T>& in, Access access,
-                     const M&... more) {
+                         const M&... more) {
     out.assign(512, -1);
     Launcher launcher("detectors", kernel);
     launcher.buffer(in, access).output(out).parameters(in.data(), out.data(), more...);
