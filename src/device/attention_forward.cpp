@@ -3,36 +3,28 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/kernel_rows.hpp"
 #include "plan/plan.hpp"
 
 namespace flashdelta {
 namespace {
 
+constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr double kLog2E = 1.4426950408889634;
 
 // (sequence, key head) pairs whose query tiles run side by side: enough to share their keys through the L2 cache, few
 // enough that those keys stay in it.
 constexpr int64_t kHeadsInFlight = 16;
 
-bool is_element(Element element, flashdelta_dtype dtype) {
-  return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
+std::vector<const ForwardRow*> rows_for(const AttentionProblem& p) {
+  return forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, p.softcap > 0 || p.page_table);
 }
 
-int64_t blocks(const AttentionProblem& p, const ForwardConfig& config) {
-  return ceil_div(p.max_q * p.group(), config.block_q) * p.heads_k * p.batch;
-}
-
-// The rows that hold the problem's head sizes with the least padding.
-const ForwardRow* tightest(const AttentionProblem& p) {
-  const ForwardRow* best = nullptr;
-  const auto area = [](const ForwardRow& row) { return row.config.head_dim + row.config.head_dim_v; };
-  for (const ForwardRow& row : forward_rows) {
-    if (!is_element(row.config.element, p.q.dtype)) continue;
-    if (row.config.head_dim < p.head_dim || row.config.head_dim_v < p.head_dim_v) continue;
-    if (best == nullptr || area(row) < area(*best)) best = &row;
-  }
-  return best;
+QueryRows query_rows(const AttentionProblem& p, int sm_count) {
+  return {p.max_q * p.group(), p.heads_k * p.batch, sm_count};
 }
 
 Status check_alignment(std::string_view name, const Rows& rows) {
@@ -44,18 +36,6 @@ Status check_alignment(std::string_view name, const Rows& rows) {
       "{}: the GPU kernels need rows that start at multiples of 16 bytes, in memory and by every stride; the cpu "
       "backend takes any",
       name));
-}
-
-Status check_features(const AttentionProblem& p) {
-  const auto missing = [](std::string_view argument) {
-    return not_supported(fmt::format("{}: not in the GPU kernels; the cpu backend has it", argument));
-  };
-  if (p.softcap != 0) return missing("softcap");
-  if (p.sink) return missing("sink");
-  if (p.seqused_k) return missing(p.page_size != 0 ? "page_table" : "seqused_k");
-  if (p.cache_batch_idx) return missing("cache_batch_idx");
-  if (p.window_left >= 0 || p.window_right > 0) return missing("window");
-  return {};
 }
 
 Region region(const char* name, const void* data, int64_t elements, int64_t size, bool written = false) {
@@ -71,10 +51,11 @@ int64_t reach(const Rows& rows, int64_t outer, int64_t tokens, int64_t heads, in
 std::vector<Region> regions_of(const AttentionProblem& p) {
   const int64_t outer_q = p.cu_seqlens_q ? 1 : p.batch;
   const int64_t size = dtype_size(p.q.dtype);
+  const int64_t tokens_k = p.page_table ? p.page_size : p.dense_k;
   std::vector<Region> regions = {
       region("q", p.q.data, reach(p.q, outer_q, p.dense_q, p.heads_q, p.head_dim), size),
-      region("k", p.k.data, reach(p.k, p.rows_k, p.dense_k, p.heads_k, p.head_dim), size),
-      region("v", p.v.data, reach(p.v, p.rows_k, p.dense_k, p.heads_k, p.head_dim_v), size),
+      region("k", p.k.data, reach(p.k, p.rows_k, tokens_k, p.heads_k, p.head_dim), size),
+      region("v", p.v.data, reach(p.v, p.rows_k, tokens_k, p.heads_k, p.head_dim_v), size),
       region("o", p.o.data, reach(p.o, outer_q, p.dense_q, p.heads_q, p.head_dim_v), dtype_size(p.o.dtype), true),
   };
   if (p.lse != nullptr && outer_q > 0 && p.dense_q > 0) {
@@ -84,6 +65,14 @@ std::vector<Region> regions_of(const AttentionProblem& p) {
   for (const auto& [name, ints] : {std::pair{"cu_seqlens_q", &p.cu_seqlens_q}, {"cu_seqlens_k", &p.cu_seqlens_k}}) {
     if (*ints) regions.push_back(region(name, ints->data, p.batch + 1, dtype_size(ints->dtype)));
   }
+  for (const auto& [name, ints] : {std::pair{"seqused_k", &p.seqused_k}, {"cache_batch_idx", &p.cache_batch_idx}}) {
+    if (*ints) regions.push_back(region(name, ints->data, p.batch, dtype_size(ints->dtype)));
+  }
+  if (p.page_table && p.batch > 0) {
+    const int64_t entries = (p.batch - 1) * p.page_table.row_stride + p.dense_k / p.page_size;
+    regions.push_back(region("page_table", p.page_table.data, entries, 4));
+  }
+  if (p.sink) regions.push_back(region("sink", p.sink.data, p.heads_q, dtype_size(p.sink.dtype)));
   return regions;
 }
 
@@ -93,8 +82,7 @@ Status attention_forward_supported(const AttentionProblem& p) {
   if (p.q.dtype == FLASHDELTA_FP32) {
     return not_supported("q: the GPU kernels take bf16 and fp16, not fp32; the cpu backend takes all three");
   }
-  FLASHDELTA_RETURN_IF_ERROR(check_features(p));
-  if (tightest(p) == nullptr) {
+  if (rows_for(p).empty()) {
     int64_t most = 0;
     for (const ForwardRow& row : forward_rows) most = std::max<int64_t>(most, row.config.head_dim);
     return not_supported(
@@ -105,31 +93,22 @@ Status attention_forward_supported(const AttentionProblem& p) {
   for (const auto& [name, rows] : {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &p.o}}) {
     FLASHDELTA_RETURN_IF_ERROR(check_alignment(name, *rows));
   }
-  if (p.dense_q * p.group() > kMostInt32 || p.dense_k > kMostInt32 || p.batch * p.heads_k > kMostInt32) {
-    return not_supported("q: the GPU kernels count tokens and heads in 32 bits; the cpu backend in 64");
+  if (p.dense_q > kMostTokens / p.group() || p.dense_k > kMostTokens || p.batch > kMostTokens / p.heads_k ||
+      p.rows_k > kMostTokens) {
+    return not_supported("q: the GPU kernels take up to 2^30 tokens, heads and pages; the cpu backend more");
   }
   return {};
 }
 
 Status choose_forward_row(const AttentionProblem& p, const ArchProfile& arch, int sm_count, const ForwardRow** chosen) {
   FLASHDELTA_RETURN_IF_ERROR(attention_forward_supported(p));
-  const ForwardConfig& like = tightest(p)->config;
-  // The largest blocks that still give every multiprocessor one; else the smallest there are.
-  const ForwardRow* best = nullptr;
-  for (const ForwardRow& row : forward_rows) {
-    const ForwardConfig& c = row.config;
-    if (c.element != like.element || c.head_dim != like.head_dim || c.head_dim_v != like.head_dim_v) continue;
-    if (c.shared_bytes() > arch.shared_bytes_block) continue;
-    const auto fills = [&](const ForwardRow& r) { return blocks(p, r.config) >= sm_count; };
-    const bool better = best == nullptr || (fills(row) ? !fills(*best) || c.block_q > best->config.block_q
-                                                       : !fills(*best) && c.block_q < best->config.block_q);
-    if (better) best = &row;
-  }
+  const QueryRows work = query_rows(p, sm_count);
+  const ForwardRow* best = choose_forward_row(arch, rows_for(p), work);
   if (best == nullptr) {
     return not_supported(
         fmt::format("q: no kernel for head sizes {} and {} fits {}", p.head_dim, p.head_dim_v, arch.name));
   }
-  if (blocks(p, best->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  if (work.blocks(best->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
   *chosen = best;
   return {};
 }
@@ -154,6 +133,16 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardCo
   out.lse_head_stride = p.lse_head_stride;
   out.cu_seqlens_q = p.cu_seqlens_q.data;
   out.cu_seqlens_k = p.cu_seqlens_k.data;
+  out.seqused_k = p.seqused_k.data;
+  out.cache_batch_idx = p.cache_batch_idx.data;
+  out.page_table = static_cast<const int32_t*>(p.page_table.data);
+  out.page_table_stride = p.page_table.row_stride;
+  out.sink = p.sink.data;
+  out.seqused_k_is_64 = p.seqused_k.dtype == FLASHDELTA_INT64;
+  out.cache_batch_idx_is_64 = p.cache_batch_idx.dtype == FLASHDELTA_INT64;
+  out.sink_is_fp32 = p.sink.dtype == FLASHDELTA_FP32;
+  out.page_size = static_cast<int32_t>(p.page_size);
+  out.rows_k = static_cast<int32_t>(p.rows_k);
   out.cu_seqlens_q_is_64 = p.cu_seqlens_q.dtype == FLASHDELTA_INT64;
   out.cu_seqlens_k_is_64 = p.cu_seqlens_k.dtype == FLASHDELTA_INT64;
   out.batch = static_cast<int32_t>(p.batch);
@@ -167,7 +156,12 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardCo
   out.window_left = p.window_left > kMostInt32 ? -1 : static_cast<int32_t>(p.window_left);
   out.window_right = p.window_right > kMostInt32 ? -1 : static_cast<int32_t>(p.window_right);
   out.o_is_fp32 = p.o.dtype == FLASHDELTA_FP32;
-  out.scale_log2 = static_cast<float>(p.scale * 1.4426950408889634);
+  out.scale_log2 = p.softcap > 0 ? 1.f : static_cast<float>(p.scale * kLog2E);
+  if (p.softcap > 0) {
+    const double cap = std::clamp(p.softcap, 1e-30, 1e30);  // fp32 holds it and its inverse
+    out.softcap_in = static_cast<float>(std::clamp(p.scale / cap, -1e37, 1e37));
+    out.softcap_log2 = static_cast<float>(cap * kLog2E);
+  }
   out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), config.block_q));
   out.heads_in_flight = static_cast<int32_t>(std::min(kHeadsInFlight, p.heads_k * p.batch));
   out.longest_first = p.window_right >= 0;
@@ -186,14 +180,14 @@ uint32_t held_shared_bytes(const DeviceInfo& device, const ArchProfile& arch, in
 Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* stream) {
   const ForwardRow* row = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(choose_forward_row(p, arch, device.info().sm_count, &row));
-  const int64_t count = blocks(p, row->config);
+  const int64_t count = query_rows(p, device.info().sm_count).blocks(row->config);
   if (count == 0) return {};
   const AttentionForwardParams params = forward_params(p, row->config);
   const std::string kernel = fmt::format("flashdelta_{}", row->name);
   const std::vector<Region> regions = regions_of(p);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(count), 1, 1};
+  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(row->config.value_parts), 1};
   launch.threads = static_cast<uint32_t>(row->config.threads());
   launch.dynamic_shared_bytes =
       held_shared_bytes(device.info(), arch, row->config.shared_bytes(), row->config.threads());

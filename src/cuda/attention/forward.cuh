@@ -6,11 +6,14 @@
 // sum and its rows of o never leave its registers. Warps share the tiles of Q, K and V alone.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/attention/forward_output.cuh"
 #include "cuda/attention/forward_storage.cuh"
 #include "cuda/attention/forward_work.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/queries.cuh"
+#include "cuda/attention/softcap.cuh"
 #include "cuda/attention/softmax.cuh"
 #include "cuda/ptx/barrier.cuh"
 
@@ -35,10 +38,10 @@ class Forward {
         q_reader_(q_address_, warp_row_ - block_row_, lane_),
         k_reader_(k_address_, 0, lane_),
         v_reader_(v_address_, 0, lane_),
-        k_copy_(key_matrix(params.k, params.k_batch_stride, params.k_token_stride, params.k_head_stride),
-                params.k_token_stride * 2, params.head_dim / 8, thread_),
-        v_copy_(key_matrix(params.v, params.v_batch_stride, params.v_token_stride, params.v_head_stride),
-                params.v_token_stride * 2, params.head_dim_v / 8, thread_),
+        k_copy_(key_copy<typename Tiles::K>(params.k, params.k_batch_stride, params.k_token_stride,
+                                            params.k_head_stride, 0, params.head_dim)),
+        v_copy_(key_copy<typename Tiles::V>(params.v, params.v_batch_stride, params.v_token_stride,
+                                            params.v_head_stride, first_value(), params.head_dim_v)),
         softmax_(params.scale_log2 == 0 ? 1.f : fabsf(params.scale_log2)) {}
 
   __device__ __forceinline__ void run() {
@@ -52,13 +55,15 @@ class Forward {
       }
     }
     softmax_.finish();
-    store_output<C.element>(o_, softmax_, params_, work_, warp_row_, lane_);
+    store_output<C.element>(o_, softmax_, params_, work_, warp_row_, first_value(), lane_);
   }
 
  private:
   using Tiles = ForwardTiles<C>;
+  template <class Tile>
+  using KeyCopy = std::conditional_t<C.general, tile::PagedCopy<Tile, C.threads()>, tile::TileCopy<Tile, C.threads()>>;
   static constexpr int m_tiles = C.warp_rows() / 16, k_steps = C.head_dim / 16;
-  static constexpr int key_steps = C.block_kv / 16, v_steps = C.head_dim_v / 16;
+  static constexpr int key_steps = C.block_kv / 16, v_steps = C.block_v() / 16;
   static constexpr int resident_steps = C.q_in_registers ? k_steps : 1;
 
   // Queries and the first keys arrive together. Of Q the first step's fragments, or all, go to registers.
@@ -143,6 +148,9 @@ class Forward {
 
   // Scores of keys that a row does not see become -inf, and the running maximum fits the rest.
   __device__ __forceinline__ void hide_and_fit(int tile) {
+    if constexpr (C.general) {
+      if (params_.softcap_log2 > 0) cap(s_, params_.softcap_in, params_.softcap_log2);
+    }
     if (!warp_tiles_.full(tile)) mask(s_, work_, warp_row_, tile * C.block_kv, lane_);
     softmax_.raise_maximum(s_, o_);
   }
@@ -183,8 +191,22 @@ class Forward {
     ptx::cp_async_commit();
   }
 
-  __device__ __forceinline__ const char* key_matrix(const void* tensor, int64_t batch, int64_t token, int64_t head) {
-    return static_cast<const char*>(tensor) + 2 * work_.key_offset(params_.cu_seqlens_k != nullptr, batch, token, head);
+  // The first value column of the block.
+  __device__ __forceinline__ static int first_value() { return C.value_parts == 1 ? 0 : blockIdx.y * C.block_v(); }
+
+  // From a tensor's strides the copy of this sequence's and key head's rows, features first_feature to features.
+  template <class Tile>
+  __device__ __forceinline__ KeyCopy<Tile> key_copy(const void* tensor, int64_t batch, int64_t token, int64_t head,
+                                                    int first_feature, int features) {
+    const char* matrix =
+        static_cast<const char*>(tensor) + 2 * (work_.key_offset(params_, batch, token, head) + first_feature);
+    const int chunks = max(min(features - first_feature, Tile::cols), 0) / 8;
+    if constexpr (C.general) {
+      const tile::PageTable table{work_.pages(params_), params_.page_size, params_.rows_k, batch * 2};
+      return {matrix, token * 2, chunks, thread_, table};
+    } else {
+      return {matrix, token * 2, chunks, thread_};
+    }
   }
 
   const AttentionForwardParams& params_;
@@ -196,12 +218,12 @@ class Forward {
   const tile::Reader<typename Tiles::Q, tile::Order::rows_first> q_reader_;
   const tile::Reader<typename Tiles::K, tile::Order::cols_first> k_reader_;
   const tile::Reader<typename Tiles::V, tile::Order::rows_first> v_reader_;
-  const tile::TileCopy<typename Tiles::K, C.threads()> k_copy_;
-  const tile::TileCopy<typename Tiles::V, C.threads()> v_copy_;
+  const KeyCopy<typename Tiles::K> k_copy_;
+  const KeyCopy<typename Tiles::V> v_copy_;
   OnlineSoftmax<m_tiles> softmax_;
   tile::Operand q_[m_tiles][resident_steps];
   tile::Accumulator<m_tiles, C.block_kv / 8> s_;
-  tile::Accumulator<m_tiles, C.head_dim_v / 8> o_;
+  tile::Accumulator<m_tiles, C.block_v() / 8> o_;
 };
 
 template <ForwardConfig C>

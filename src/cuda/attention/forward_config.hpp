@@ -13,18 +13,21 @@ struct ForwardConfig {
   int warps;                 // each owns block_q / warps query rows, a multiple of 16
   int stages;                // 1: K and V in one buffer each, two barriers a tile; 2: two each, one barrier a tile
   bool q_in_registers;       // Q's fragments stay in registers, and V takes over its shared memory
+  int value_parts = 1;       // blocks (of grid.y) that share the value columns; each works out all scores
+  bool general = false;      // has softcap and paged keys as well, which cost registers
 
   constexpr int threads() const { return warps * 32; }
   constexpr int warp_rows() const { return block_q / warps; }
+  constexpr int block_v() const { return head_dim_v / value_parts; }  // value columns a block
 
   constexpr int shared_bytes() const {
     return static_cast<int>(
-        attention_shared_bytes({block_q, block_kv, head_dim_v, head_dim, stages, 2, q_in_registers}).total());
+        attention_shared_bytes({block_q, block_kv, block_v(), head_dim, stages, 2, q_in_registers}).total());
   }
 
   constexpr bool valid() const {
-    return head_dim % 16 == 0 && head_dim_v % 16 == 0 && block_kv % 16 == 0 && block_q % (16 * warps) == 0 &&
-           (stages == 1 || stages == 2);
+    return head_dim % 16 == 0 && head_dim_v % (16 * value_parts) == 0 && block_kv % 16 == 0 &&
+           block_q % (16 * warps) == 0 && (stages == 1 || stages == 2);
   }
 
   bool operator==(const ForwardConfig&) const = default;

@@ -10,7 +10,7 @@ template <ForwardConfig C>
 struct ForwardTiles {
   using Q = tile::SharedTile<C.block_q, C.head_dim>;
   using K = tile::SharedTile<C.block_kv, C.head_dim>;
-  using V = tile::SharedTile<C.block_kv, C.head_dim_v>;
+  using V = tile::SharedTile<C.block_kv, C.block_v()>;
 };
 
 template <ForwardConfig C, bool QInRegisters = C.q_in_registers>

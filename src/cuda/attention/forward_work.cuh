@@ -16,14 +16,15 @@ __device__ __forceinline__ int clamped(int64_t x, int low, int high) {
   return static_cast<int>(x < low ? low : x > high ? high : x);
 }
 
+__device__ __forceinline__ int64_t int_at(const void* ints, bool is_64, int i) {
+  return is_64 ? static_cast<const int64_t*>(ints)[i] : static_cast<const int32_t*>(ints)[i];
+}
+
 // Tokens of a sequence. Offsets come from the device unchecked, so they are held inside the tensor.
 __device__ __forceinline__ Span tokens_of(const void* cu_seqlens, bool is_64, int sequence, int length) {
   if (cu_seqlens == nullptr) return {0, length};
-  const auto at = [&](int i) -> int64_t {
-    return is_64 ? static_cast<const int64_t*>(cu_seqlens)[i] : static_cast<const int32_t*>(cu_seqlens)[i];
-  };
-  const int begin = clamped(at(sequence), 0, length);
-  return {begin, clamped(at(sequence + 1), begin, length) - begin};
+  const int begin = clamped(int_at(cu_seqlens, is_64, sequence), 0, length);
+  return {begin, clamped(int_at(cu_seqlens, is_64, sequence + 1), begin, length) - begin};
 }
 
 // The keys that query tokens see: position p = token + TK - TQ sees p - left to p + right.
@@ -45,7 +46,8 @@ struct QueryRow {
 
 struct ForwardWork {
   int sequence, head_k;
-  int tile;  // of query rows
+  int tile;     // of query rows
+  int key_row;  // of k and v
   Span queries, keys;
   int group, rows;  // rows: query tokens times group
   Visibility visibility;
@@ -62,6 +64,12 @@ struct ForwardWork {
     head_k = head - sequence * p.heads_k;
     queries = tokens_of(p.cu_seqlens_q, p.cu_seqlens_q_is_64, sequence, p.length_q);
     keys = tokens_of(p.cu_seqlens_k, p.cu_seqlens_k_is_64, sequence, p.length_k);
+    key_row = sequence;
+    if (p.cache_batch_idx != nullptr) {
+      key_row = clamped(int_at(p.cache_batch_idx, p.cache_batch_idx_is_64, sequence), 0, p.rows_k - 1);
+    }
+    if (p.page_table != nullptr) key_row = 0;
+    if (p.seqused_k != nullptr) keys.length = clamped(int_at(p.seqused_k, p.seqused_k_is_64, sequence), 0, keys.length);
     group = p.group;
     rows = queries.length * group;
     visibility = {keys.length - queries.length, keys.length, p.window_left, p.window_right};
@@ -77,8 +85,14 @@ struct ForwardWork {
   __device__ __forceinline__ int64_t query_offset(bool packed, int64_t batch, int64_t token, int64_t head) const {
     return (packed ? queries.begin * token : sequence * batch) + int64_t{head_k} * group * head;
   }
-  __device__ __forceinline__ int64_t key_offset(bool packed, int64_t batch, int64_t token, int64_t head) const {
-    return (packed ? keys.begin * token : sequence * batch) + head_k * head;
+  // This sequence's row of the page table; null: keys are not paged.
+  __device__ __forceinline__ const int32_t* pages(const AttentionForwardParams& p) const {
+    return p.page_table == nullptr ? nullptr : p.page_table + sequence * p.page_table_stride;
+  }
+  // Paged keys: to the first page's.
+  __device__ __forceinline__ int64_t key_offset(const AttentionForwardParams& p, int64_t batch, int64_t token,
+                                                int64_t head) const {
+    return (p.cu_seqlens_k != nullptr ? keys.begin * token : key_row * batch) + head_k * head;
   }
 };
 

@@ -25,6 +25,22 @@ inline constexpr ForwardRow forward_rows[] = {
     {"attention_forward_fp16_d64_q64", {Element::fp16, 64, 64, 64, 64, 4, 2, false}, 2, 255, true},
     {"attention_forward_bf16_d128_q64", {Element::bf16, 128, 128, 64, 64, 4, 1, false}, 2, 255, true},
     {"attention_forward_fp16_d128_q64", {Element::fp16, 128, 128, 64, 64, 4, 1, false}, 2, 255, true},
+    // Other head sizes: 16 query rows a warp where Q in registers leaves no room for 32.
+    {"attention_forward_bf16_d96_q128", {Element::bf16, 96, 96, 128, 64, 4, 1, false}, 2, 255, true},
+    {"attention_forward_fp16_d96_q128", {Element::fp16, 96, 96, 128, 64, 4, 1, false}, 2, 255, true},
+    {"attention_forward_bf16_d192_128_q128", {Element::bf16, 192, 128, 128, 64, 8, 2, true}, 1, 255, true},
+    {"attention_forward_fp16_d192_128_q128", {Element::fp16, 192, 128, 128, 64, 8, 2, true}, 1, 255, true},
+    {"attention_forward_bf16_d256_q128", {Element::bf16, 256, 256, 128, 32, 8, 2, true}, 1, 255, true},
+    {"attention_forward_fp16_d256_q128", {Element::fp16, 256, 256, 128, 32, 8, 2, true}, 1, 255, true},
+    // With softcap and paged keys.
+    {"attention_forward_bf16_d64_general", {Element::bf16, 64, 64, 64, 64, 4, 2, false, 1, true}, 2, 255, true},
+    {"attention_forward_fp16_d64_general", {Element::fp16, 64, 64, 64, 64, 4, 2, false, 1, true}, 2, 255, true},
+    {"attention_forward_bf16_d128_general", {Element::bf16, 128, 128, 64, 64, 4, 1, false, 1, true}, 2, 255, true},
+    {"attention_forward_fp16_d128_general", {Element::fp16, 128, 128, 64, 64, 4, 1, false, 1, true}, 2, 255, true},
+    {"attention_forward_bf16_d256_general", {Element::bf16, 256, 256, 64, 32, 4, 1, true, 1, true}, 2, 255, true},
+    {"attention_forward_fp16_d256_general", {Element::fp16, 256, 256, 64, 32, 4, 1, true, 1, true}, 2, 255, true},
+    {"attention_forward_bf16_d512_general", {Element::bf16, 512, 512, 64, 16, 4, 1, false, 2, true}, 1, 255, true},
+    {"attention_forward_fp16_d512_general", {Element::fp16, 512, 512, 64, 16, 4, 1, false, 2, true}, 1, 255, true},
 };
 
 }  // namespace flashdelta

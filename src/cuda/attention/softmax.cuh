@@ -15,6 +15,11 @@
 
 namespace flashdelta::attention {
 
+// What o is multiplied with, and the natural logarithm of what it was divided by.
+struct Denominator {
+  float factor, log;
+};
+
 template <int M>
 class OnlineSoftmax {
  public:
@@ -91,13 +96,12 @@ class OnlineSoftmax {
     }
   }
 
-  // Of a row that saw no key: 0 and -inf.
-  __device__ __forceinline__ float inverse_sum(int m, int half) const {
-    return sum_[m][half] > 0 ? ptx::rcp(sum_[m][half]) : 0;
-  }
-  __device__ __forceinline__ float log_sum(int m, int half) const {
+  // sink_log2: one more logit, -inf for none. Of a row that saw no key: 0 and the sink.
+  __device__ __forceinline__ Denominator denominator(int m, int half, float sink_log2) const {
     constexpr float ln2 = 0.693147180559945f;
-    return sum_[m][half] > 0 ? (maximum_[m][half] + ptx::lg2(sum_[m][half])) * ln2 : -INFINITY;
+    const float maximum = fmaxf(maximum_[m][half], sink_log2), scale = ptx::ex2(maximum_[m][half] - maximum);
+    const float sum = fmaf(sum_[m][half], scale, ptx::ex2(sink_log2 - maximum));
+    return sum > 0 ? Denominator{scale * ptx::rcp(sum), (maximum + ptx::lg2(sum)) * ln2} : Denominator{0, -INFINITY};
   }
 
  private:

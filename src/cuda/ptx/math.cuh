@@ -24,6 +24,17 @@ __device__ __forceinline__ float rcp(float x) {
   return y;
 }
 
+template <Element E>
+__device__ __forceinline__ float to_float(uint16_t x) {
+  float d;
+  if constexpr (E == Element::bf16) {
+    d = __uint_as_float(static_cast<uint32_t>(x) << 16);
+  } else {
+    asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(x));
+  }
+  return d;
+}
+
 // Rounds to nearest even; `low` goes to the low half, the lower address.
 template <Element E>
 __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -83,4 +83,52 @@ class TileCopy {
   int chunks_;
 };
 
+// Where the pages of a matrix's rows lie. Entries come from the device unchecked and are held to the pages there are.
+struct PageTable {
+  const int32_t* entries;  // of rows 0, page_size, ...; null: the matrix is whole
+  int page_size, pages;
+  int64_t page_stride;  // bytes
+};
+
+// As TileCopy, of a matrix whose rows may lie in pages of any size. Entries past row_count are not read.
+template <class Tile, int Threads>
+class PagedCopy {
+ public:
+  __device__ __forceinline__ PagedCopy(const char* matrix, int64_t stride, int chunks, int thread,
+                                       const PageTable& table)
+      : map_(thread), matrix_(matrix + map_.chunk * 16), stride_(stride), chunks_(chunks), table_(table) {}
+
+  __device__ __forceinline__ void issue(uint32_t tile_address, int first_row, int row_count) const {
+#pragma unroll
+    for (int r = 0; r < Map::row_steps; r++) {
+      if (!map_.has_row(r)) continue;
+      const int row = first_row + map_.row + r * Map::rows_per_step;
+      const bool inside = row < row_count;
+      const char* from = inside ? row_start(row) : matrix_;
+#pragma unroll
+      for (int c = 0; c < Map::column_steps; c++) {
+        const int chunk = c * Map::threads_per_row;
+        ptx::cp_async_16_zero_filled(tile_address + map_.offset(r, c), from + chunk * 16,
+                                     inside && map_.chunk + chunk < chunks_ ? 16 : 0);
+      }
+    }
+  }
+
+ private:
+  using Map = CopyMap<Tile, Threads>;
+
+  __device__ __forceinline__ const char* row_start(int row) const {
+    if (table_.entries == nullptr) return matrix_ + row * stride_;
+    const int entry = row / table_.page_size;
+    const int page = min(max(table_.entries[entry], 0), table_.pages - 1);
+    return matrix_ + page * table_.page_stride + (row - entry * table_.page_size) * stride_;
+  }
+
+  Map map_;
+  const char* matrix_;
+  int64_t stride_;
+  int chunks_;
+  PageTable table_;
+};
+
 }  // namespace flashdelta::tile
