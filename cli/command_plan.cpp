@@ -21,13 +21,21 @@ struct PlanOptions {
 nlohmann::ordered_json candidate_json(const CandidateReport& c) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
   for (const auto& [name, bytes] : c.parts) parts[name] = bytes;
-  nlohmann::ordered_json json = {{"block_q", c.block_q},      {"block_kv", c.block_kv},
-                                 {"block_v", c.block_v},      {"warps", c.warps},
-                                 {"stages", c.stages},        {"q_in_registers", c.q_in_registers},
-                                 {"kernel", nullptr},         {"shared_bytes", c.shared_bytes},
-                                 {"parts", std::move(parts)}, {"resident_blocks", c.resident_blocks},
-                                 {"kv_iterations", nullptr},  {"fits", c.fits},
+  nlohmann::ordered_json json = {{"block_q", c.block_q},
+                                 {"block_kv", c.block_kv},
+                                 {"block_v", c.block_v},
+                                 {"warps", c.warps},
+                                 {"stages", c.stages},
+                                 {"q_in_registers", c.q_in_registers},
+                                 {"padded_head_dim", nullptr},
+                                 {"kernel", nullptr},
+                                 {"shared_bytes", c.shared_bytes},
+                                 {"parts", std::move(parts)},
+                                 {"resident_blocks", c.resident_blocks},
+                                 {"kv_iterations", nullptr},
+                                 {"fits", c.fits},
                                  {"reason", c.reason}};
+  if (c.padded_head_dim != 0) json["padded_head_dim"] = c.padded_head_dim;
   if (c.kernel) json["kernel"] = *c.kernel;
   if (c.kv_iterations) json["kv_iterations"] = *c.kv_iterations;
   return json;

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "plan/kernel_rows.hpp"
 #include "plan/plan.hpp"
 #include "plan/shared_memory.hpp"
 
@@ -43,15 +44,26 @@ constexpr int64_t kFragmentRegisters = 224;
 constexpr int64_t kStateRegisters = 128;
 
 // Compared from the first number on; more is better.
-using Merit = std::array<int64_t, 9>;
+using Merit = std::array<int64_t, 10>;
 
-Merit attention_merit(const PlanProblem& problem, const Candidate& candidate, const Assessment& assessment) {
+// 2: what a long sequence gets; 1: another kernel; 0: none. A plan is for running.
+int64_t kernel_merit(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate) {
+  const std::optional<KernelRow> kernel = find_kernel(arch, problem, candidate);
+  if (!kernel) return 0;
+  const ForwardRow* row =
+      choose_forward_row(arch, forward_rows_for(problem.dtype, problem.head_dim, problem.head_dim_v), {});
+  return row != nullptr && kernel->name == row->name ? 2 : 1;
+}
+
+Merit attention_merit(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate,
+                      const Assessment& assessment) {
   const int64_t warps = std::max<int64_t>(candidate.threads / 32, 1);
   const int64_t rows = candidate.block_q / warps;
   const int64_t registers = rows * (candidate.block_kv + candidate.block_v) / 32 +
                             (candidate.q_in_registers ? rows * problem.head_dim / 64 : 0);
   const int64_t blocks = std::min(assessment.resident_blocks, std::max<int64_t>(kWarpsWanted / warps, 1));
   return {assessment.fits(),
+          kernel_merit(arch, problem, candidate),
           registers <= kFragmentRegisters,
           std::min(blocks * warps, kWarpsWanted),
           std::min<int64_t>(rows, 32),                // 32 rows a warp read K and V half as often as 16
@@ -79,13 +91,24 @@ Merit gated_delta_merit(const ArchProfile& arch, const PlanProblem& problem, con
 
 }  // namespace
 
+Candidate row_candidate(const PlanProblem& problem, const ForwardConfig& c) {
+  const bool padded = c.head_dim != problem.head_dim || c.head_dim_v != problem.head_dim_v;
+  return {c.block_q, c.block_kv, c.block_v(), c.threads(), c.stages, c.q_in_registers, padded ? c.head_dim : 0};
+}
+
 std::vector<Candidate> table_candidates(const PlanProblem& problem) {
   std::vector<Candidate> candidates;
   if (problem.operation == PlanOperation::kAttentionForward) {
     // Above 256 value columns the output no longer fits a warp's registers: two blocks share them.
     const int64_t block_v = problem.head_dim_v <= 256 ? problem.head_dim_v : (problem.head_dim_v + 31) / 32 * 16;
+    for (const ForwardRow* row : forward_rows_for(problem.dtype, problem.head_dim, problem.head_dim_v)) {
+      candidates.push_back(row_candidate(problem, row->config));
+    }
     for (const AttentionRow& row : kAttentionRows) {
-      candidates.push_back({row.block_q, row.block_kv, block_v, 32 * row.warps, row.stages, row.q_in_registers});
+      const Candidate candidate{row.block_q, row.block_kv, block_v, 32 * row.warps, row.stages, row.q_in_registers};
+      if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end()) {
+        candidates.push_back(candidate);
+      }
     }
     return candidates;
   }
@@ -102,7 +125,7 @@ std::vector<size_t> rank(const ArchProfile& arch, const PlanProblem& problem, co
   for (size_t i = 0; i < candidates.size(); i++) {
     const Candidate candidate = resolve(problem, candidates[i]);
     merits.push_back(problem.operation == PlanOperation::kAttentionForward
-                         ? attention_merit(problem, candidate, assessments[i])
+                         ? attention_merit(arch, problem, candidate, assessments[i])
                          : gated_delta_merit(arch, problem, candidate, assessments[i]));
   }
   std::vector<size_t> order(candidates.size());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/numeric.hpp"
+#include "plan/kernel_rows.hpp"
 #include "plan/shared_memory.hpp"
 
 namespace flashdelta {
@@ -69,7 +70,7 @@ Refusal refuse_attention(const PlanProblem& problem, const Candidate& candidate)
   if (candidate.block_v % 8 != 0) {
     return not_multiple(Reason::kBlockVNotMultipleOf8, "block_v", candidate.block_v, 8);
   }
-  if (candidate.block_v > problem.head_dim_v) {
+  if (candidate.block_v > problem.head_dim_v && candidate.padded_head_dim == 0) {
     return over(Reason::kBlockVOverHeadDimV, "block_v", candidate.block_v, "head_dim_v", problem.head_dim_v);
   }
   return {};
@@ -119,8 +120,9 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
   const int64_t element_bytes = dtype_size(problem.dtype);
   if (problem.operation == PlanOperation::kAttentionForward) {
     const AttentionSharedBytes bytes =
-        attention_shared_bytes({candidate.block_q, candidate.block_kv, candidate.block_v, problem.head_dim,
-                                candidate.stages, element_bytes, candidate.q_in_registers});
+        attention_shared_bytes({candidate.block_q, candidate.block_kv, candidate.block_v,
+                                std::max(problem.head_dim, candidate.padded_head_dim), candidate.stages, element_bytes,
+                                candidate.q_in_registers});
     assessment->shared_bytes = bytes.total();
     assessment->parts = {{"q", bytes.q}, {"k", bytes.k}, {"v", bytes.v}};
     if (bytes.q_before_v) assessment->parts = {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
@@ -178,7 +180,14 @@ OutputPath output_path(AlgorithmClass algorithm) {
   return algorithm == AlgorithmClass::kWgmmaSm90 ? OutputPath::kBulkStore : OutputPath::kVectorStore;
 }
 
-const KernelRow* find_kernel(const ArchProfile&, const PlanProblem&, const Candidate&) { return nullptr; }
+std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& problem, const Candidate& candidate) {
+  // The gated delta kernels are in no backend yet.
+  if (problem.operation != PlanOperation::kAttentionForward) return std::nullopt;
+  for (const ForwardRow* row : forward_rows_for(problem.dtype, problem.head_dim, problem.head_dim_v)) {
+    if (row_candidate(problem, row->config) == candidate) return KernelRow{row->name, row->register_ceiling};
+  }
+  return std::nullopt;
+}
 
 int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t threads,
                         std::optional<int64_t> registers) {
@@ -211,10 +220,9 @@ Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Can
   assessment.reason = refusal.reason;
   assessment.detail = std::move(refusal.detail);
   if (assessment.fits()) {
-    const KernelRow* kernel = find_kernel(arch, problem, candidate);
-    assessment.resident_blocks =
-        resident_blocks(arch, assessment.shared_bytes, candidate.threads,
-                        kernel != nullptr ? std::optional<int64_t>(kernel->registers) : std::nullopt);
+    const std::optional<KernelRow> kernel = find_kernel(arch, problem, candidate);
+    assessment.resident_blocks = resident_blocks(arch, assessment.shared_bytes, candidate.threads,
+                                                 kernel ? std::optional<int64_t>(kernel->registers) : std::nullopt);
   }
   return assessment;
 }

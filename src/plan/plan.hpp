@@ -11,6 +11,7 @@
 
 #include "core/profiles.hpp"
 #include "core/status.hpp"
+#include "cuda/attention/forward_config.hpp"
 
 namespace flashdelta {
 
@@ -55,6 +56,9 @@ struct Candidate {
   int64_t threads = 128;  // 32 a warp
   int64_t stages = 0;     // K and V buffers; 0: the fewest the operation runs with (attention 1, gated delta 2)
   bool q_in_registers = false;
+  // Attention: columns of the Q and K tiles of a kernel that takes smaller heads and fills them up with zeros, block_v
+  // then being its V tile's. 0: the problem's head sizes, no padding.
+  int64_t padded_head_dim = 0;
 
   bool operator==(const Candidate&) const = default;
 };
@@ -66,10 +70,10 @@ struct PlanProblem {
   std::optional<int64_t> seqlen;         // keys of a sequence
 };
 
-// A kernel that exists for a candidate, with what its compiler said of it.
+// A kernel that exists for a candidate.
 struct KernelRow {
   std::string_view name;
-  int registers = 0;  // a thread
+  int registers = 0;  // the most a thread may take; scripts/audit_kernels.py holds the compiler to it
 };
 
 struct Assessment {
@@ -90,18 +94,21 @@ const char* reason_name(Reason reason);                // "shared_memory_over_li
 AlgorithmClass algorithm_class(PlanOperation operation, const ArchProfile& arch);
 OutputPath output_path(AlgorithmClass algorithm);
 
-// The kernel for a candidate, or null: a later table's; today there is none.
-const KernelRow* find_kernel(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
+// The kernel table's row that is this candidate.
+std::optional<KernelRow> find_kernel(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
 
 // Blocks an SM holds at once; 0 where one block alone is over a limit. registers: a thread, where known.
 int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t threads,
                         std::optional<int64_t> registers = std::nullopt);
 
+// A kernel row as a candidate for a problem whose head sizes it holds.
+Candidate row_candidate(const PlanProblem& problem, const ForwardConfig& config);
+
 // Fills in block_v = 0 and stages = 0. All numbers of the problem and the candidate must be positive.
 Candidate resolve(const PlanProblem& problem, Candidate candidate);
 Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
 
-// The table's candidates for these head dims, resolved, in no order of merit.
+// The kernels there are for these head dims and tiles there might be, resolved, in no order of merit.
 std::vector<Candidate> table_candidates(const PlanProblem& problem);
 
 // Indices of `candidates` from best to worst: what fits first, then by the rule of docs/planner.md. Stable.

@@ -21,6 +21,13 @@ std::string parts_text(const CandidateReport& candidate) {
   return text;
 }
 
+std::string verdict(const CandidateReport& candidate) {
+  if (!candidate.fits) return candidate.reason;
+  if (!candidate.kernel) return "fits; no kernel";
+  if (candidate.padded_head_dim == 0) return *candidate.kernel;
+  return fmt::format("{}, padded to {}", *candidate.kernel, candidate.padded_head_dim);
+}
+
 Line line(const PlanReport& report, size_t index) {
   const CandidateReport& candidate = report.candidates[index];
   return {report.chosen == index ? "*" : "",
@@ -34,7 +41,7 @@ Line line(const PlanReport& report, size_t index) {
           fmt::format("{:.0f}%", 100.0 * candidate.shared_bytes / report.shared_limit),
           std::to_string(candidate.resident_blocks),
           candidate.kv_iterations ? std::to_string(*candidate.kv_iterations) : "-",
-          candidate.fits ? candidate.kernel.value_or("fits") : candidate.reason};
+          verdict(candidate)};
 }
 
 std::string heading(const PlanReport& report) {

@@ -32,6 +32,7 @@ struct CandidateReport {
   int64_t threads = 0;
   int64_t stages = 0;  // resolved: never 0
   bool q_in_registers = false;
+  int64_t padded_head_dim = 0;                         // columns of the Q and K tiles where padded; 0: no padding
   std::optional<std::string> kernel;                   // the kernel row's name; none: null in JSON
   int64_t shared_bytes = 0;                            // computed whether or not it fits
   std::vector<std::pair<std::string, int64_t>> parts;  // name -> bytes in order; they sum to shared_bytes

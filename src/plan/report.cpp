@@ -99,6 +99,7 @@ CandidateReport report_candidate(const ArchProfile& arch, const PlanProblem& pro
                          .threads = candidate.threads,
                          .stages = candidate.stages,
                          .q_in_registers = candidate.q_in_registers,
+                         .padded_head_dim = candidate.padded_head_dim,
                          .kernel = std::nullopt,
                          .shared_bytes = assessment.shared_bytes,
                          .parts = assessment.parts,
@@ -107,7 +108,7 @@ CandidateReport report_candidate(const ArchProfile& arch, const PlanProblem& pro
                          .fits = assessment.fits(),
                          .reason = reason_name(assessment.reason),
                          .detail = assessment.detail};
-  if (const KernelRow* kernel = find_kernel(arch, problem, candidate)) report.kernel = kernel->name;
+  if (const auto kernel = find_kernel(arch, problem, candidate)) report.kernel = kernel->name;
   return report;
 }
 
