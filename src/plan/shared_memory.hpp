@@ -53,7 +53,8 @@ constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& t
 }
 
 // Gated delta forward, chunk preparation. K and Q are read once, into K K^T and Q K^T; then each warp's scratch for the
-// inverse takes their place: three 16x16 blocks in fp32 (rows of 20, blocks of 328 numbers) and two numbers a token.
+// inverse takes their place: three 16x16 blocks in fp32 (rows of 20 numbers, blocks 328 apart; 320 in the products) and
+// two numbers a token.
 struct GatedDeltaPrepareTile {
   int64_t chunk, dim_k, warps, element_bytes;
 };
@@ -65,11 +66,11 @@ struct GatedDeltaPrepareSharedBytes {
 };
 
 constexpr GatedDeltaPrepareSharedBytes gated_delta_prepare_shared_bytes(const GatedDeltaPrepareTile& tile) {
-  constexpr int64_t square = 3 * 328 * 4;
-  const int64_t heads = tile.warps * (square + tile.chunk * 8);
+  constexpr int64_t inverse = (2 * 328 + 320) * 4, product = 3 * 320 * 4;
+  const int64_t heads = tile.warps * (inverse + tile.chunk * 8);
   return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes,
           .heads = (heads + 127) / 128 * 128,
-          .products = 2 * square,
+          .products = 2 * product,
           .norms = tile.chunk * 8};
 }
 

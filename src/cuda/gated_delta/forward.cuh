@@ -10,7 +10,7 @@
 // the warp's registers, transposed, for the whole sequence: every product has it, or what came of it, as the A operand
 // and a shared tile as B. Warps share the tiles alone, and the one barrier a chunk is the pipeline's.
 //
-// The decay is lazy: registers hold S / carried, and the factor is multiplied in where it is used until it is small.
+// A chunk's step has no branch before its output: the compiler may then put products where others wait.
 #pragma once
 
 #include "cuda/gated_delta/copy.cuh"
@@ -18,6 +18,7 @@
 #include "cuda/gated_delta/output.cuh"
 #include "cuda/gated_delta/state.cuh"
 #include "cuda/ptx/load_shared.cuh"
+#include "cuda/ptx/pack_finite.cuh"
 
 namespace flashdelta::gated_delta {
 
@@ -40,6 +41,7 @@ class Forward {
         q_reader_(address_ + q_offset, 0, lane_),
         v_reader_(address_ + v_offset, 0, lane_),
         square_reader_(address_ + record_offset, 0, lane_),
+        copy_(params, sequence, head, value_block * C.block_v, 0, thread_),
         output_(params, sequence, head, first_value_, warp_column_, lane_) {}
 
   __device__ __forceinline__ void run() {
@@ -52,7 +54,7 @@ class Forward {
     if (slots.initial >= 0) load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
     chunks();
     if (slots.final >= 0) {
-      store_state(state_, carried_, params_, params_.final, slots.final, head_, first_value_, lane_);
+      store_state(state_, params_, params_.final, slots.final, head_, first_value_, lane_);
     }
   }
 
@@ -62,13 +64,12 @@ class Forward {
   static constexpr int M = C.warp_columns() / 16, k_steps = C.dim_k / 16;
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
-  // bf16 has fp32's range, so S / carried may be large; fp16 has not, and decays at once.
-  static constexpr float least_carried = C.element == Element::bf16 ? 0x1p-40f : 1.0f;
 
   __device__ __forceinline__ void chunks() {
     const int count = sequence_.chunks();
     int64_t checkpoint = params_.checkpoints.data != nullptr ? first_checkpoint(params_, n_, lane_) : 0;
-    for (int c = 0; c < C.stages - 1; c++) copy(c, c);
+#pragma unroll
+    for (int c = 0; c < C.stages - 1; c++) copy_chunk(address_ + c * sizeof(Stage));
     int stage = 0;
     for (int c = 0; c < count; c++) {
       ptx::cp_async_wait<C.stages - 2>();
@@ -77,11 +78,13 @@ class Forward {
       if (params_.checkpoints.data != nullptr) save_checkpoint(c, checkpoint);
       if (++stage == C.stages) stage = 0;
     }
+    ptx::cp_async_wait<0>();  // zeros past the last chunk
   }
 
   // Chunk c with its tiles in `stage`.
   __device__ __forceinline__ void step(int c, int stage) {
     const uint32_t bytes = stage * sizeof(Stage);
+    const uint32_t next = address_ + (stage == 0 ? C.stages - 1 : stage - 1) * sizeof(Stage);  // where chunk c - 1 was
     tile::Operand state[k_steps][M];
     tile::Accumulator<M, 4> ks, qs;
     tile::zero(ks);
@@ -89,16 +92,15 @@ class Forward {
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
 #pragma unroll
-      for (int m = 0; m < M; m++) state[k][m] = tile::to_operand<C.element>(state_, m, k);
+      for (int m = 0; m < M; m++) state[k][m] = finite_operand(state_, m, k);
       multiply(ks, state[k], k_reader_, k, bytes);
       if (k < C.early_q) multiply(qs, state[k], q_reader_, k, bytes);
-      // Copies start once mma are under way, and go where chunk c - 1 was.
-      if (k == 0) copy(c + C.stages - 1, stage == 0 ? C.stages - 1 : stage - 1);
+      copy_part(k, next);
     }
-    const float before = carried_, inverse = decay(bytes);
+    decay(bytes);
     tile::Operand x[2][M];
 #pragma unroll
-    for (int t = 0; t < 2; t++) residual(x[t], ks, t, before, bytes);
+    for (int t = 0; t < 2; t++) residual(x[t], ks, t, bytes);
 #pragma unroll
     for (int k = C.early_q; k < k_steps; k++) multiply(qs, state[k], q_reader_, k, bytes);
     tile::Accumulator<M, 4> u;
@@ -107,12 +109,26 @@ class Forward {
     tile::Operand value[2][M], update[2][M];
 #pragma unroll
     for (int t = 0; t < 2; t++) {
-      convert(value[t], update[t], u, t, inverse, bytes);
-      scale_queries(qs, t, before, bytes);
-      add_update(update[t], t, bytes);
+      convert(value[t], update[t], u, t, bytes);
+      scale_queries(qs, t, bytes);
     }
     multiply_lower<1>(qs, value, bytes);
+    add_update(update[0], 0, bytes);
+    output_.turn(qs, address_ + bytes + v_offset);  // its way through shared memory is hidden by the second update
+    add_update(update[1], 1, bytes);
     output_.store(qs, c * chunk, address_ + bytes + v_offset);
+  }
+
+  // Columns 16 k16 .. + 15 of accumulators as an A operand.
+  template <int N>
+  static __device__ __forceinline__ tile::Operand finite_operand(const tile::Accumulator<M, N>& s, int m, int k16) {
+    tile::Operand d;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const auto& column = s.x[m][2 * k16 + (i >> 1)];
+      d.x[i] = ptx::pack_finite<C.element>(column[2 * (i & 1)], column[2 * (i & 1) + 1]);
+    }
+    return d;
   }
 
   // d += state k-slice times the tile's: 16 M values by 32 tokens.
@@ -141,27 +157,22 @@ class Forward {
     }
   }
 
-  // Moves carried_ on by the chunk's decay, and the state where that has become small. Returns 1 / carried_.
-  __device__ __forceinline__ float decay(uint32_t bytes) {
-    carried_ *= load_float(bytes, offsetof(ChunkRecord, decay));
-    if (carried_ < least_carried) {
+  __device__ __forceinline__ void decay(uint32_t bytes) {
+    const float factor = load_float(bytes, offsetof(ChunkRecord, decay));
 #pragma unroll
-      for (int m = 0; m < M; m++) {
+    for (int m = 0; m < M; m++) {
 #pragma unroll
-        for (int n = 0; n < C.dim_k / 8; n++) {
+      for (int n = 0; n < C.dim_k / 8; n++) {
 #pragma unroll
-          for (int e = 0; e < 4; e++) state_.x[m][n][e] *= carried_;
-        }
+        for (int e = 0; e < 4; e++) state_.x[m][n][e] *= factor;
       }
-      carried_ = 1;
     }
-    return ptx::rcp(carried_);
   }
 
   // X^T of tokens 16 t .. + 15 as A operands.
   __device__ __forceinline__ void residual(tile::Operand (&x)[M], const tile::Accumulator<M, 4>& ks, int t,
-                                           float before, uint32_t bytes) {
-    const Factors key = factors(bytes, offsetof(ChunkRecord, key), t, -before);
+                                           uint32_t bytes) {
+    const Factors key = factors(bytes, offsetof(ChunkRecord, key), t);
 #pragma unroll
     for (int m = 0; m < M; m++) {
       const tile::Operand v = v_reader_.load_transposed(t, warp_column_ / 16 + m, bytes);
@@ -169,30 +180,31 @@ class Forward {
       for (int i = 0; i < 4; i++) {
         const auto& s = ks.x[m][2 * t + (i >> 1)];
         const int e = 2 * (i & 1), f = i & 2;
-        x[m].x[i] = ptx::pack<C.element>(fmaf(key.x[f], s[e], to_float<C.element>(static_cast<uint16_t>(v.x[i]))),
-                                         fmaf(key.x[f + 1], s[e + 1], to_float<C.element>(v.x[i] >> 16)));
+        x[m].x[i] =
+            ptx::pack_finite<C.element>(fmaf(-key.x[f], s[e], to_float<C.element>(static_cast<uint16_t>(v.x[i]))),
+                                        fmaf(-key.x[f + 1], s[e + 1], to_float<C.element>(v.x[i] >> 16)));
       }
     }
   }
 
   // U^T of tokens 16 t .. + 15 as A operands: as it is, and decayed to the chunk's end.
   __device__ __forceinline__ void convert(tile::Operand (&value)[M], tile::Operand (&update)[M],
-                                          const tile::Accumulator<M, 4>& u, int t, float inverse, uint32_t bytes) {
-    const Factors factor = factors(bytes, offsetof(ChunkRecord, update), t, inverse);
+                                          const tile::Accumulator<M, 4>& u, int t, uint32_t bytes) {
+    const Factors factor = factors(bytes, offsetof(ChunkRecord, update), t);
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      value[m] = tile::to_operand<C.element>(u, m, t);
+      value[m] = finite_operand(u, m, t);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const auto& column = u.x[m][2 * t + (i >> 1)];
         const int e = 2 * (i & 1), f = i & 2;
-        update[m].x[i] = ptx::pack<C.element>(column[e] * factor.x[f], column[e + 1] * factor.x[f + 1]);
+        update[m].x[i] = ptx::pack_finite<C.element>(column[e] * factor.x[f], column[e + 1] * factor.x[f + 1]);
       }
     }
   }
 
-  __device__ __forceinline__ void scale_queries(tile::Accumulator<M, 4>& qs, int t, float before, uint32_t bytes) {
-    const Factors query = factors(bytes, offsetof(ChunkRecord, query), t, before);
+  __device__ __forceinline__ void scale_queries(tile::Accumulator<M, 4>& qs, int t, uint32_t bytes) {
+    const Factors query = factors(bytes, offsetof(ChunkRecord, query), t);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -217,13 +229,11 @@ class Forward {
   struct Factors {
     float x[4];
   };
-  __device__ __forceinline__ Factors factors(uint32_t bytes, uint32_t offset, int t, float times) const {
+  __device__ __forceinline__ Factors factors(uint32_t bytes, uint32_t offset, int t) const {
     const uint32_t at = address_ + bytes + record_offset + offset + t * 64 + lane_ % 4 * 8;
     Factors f;
     ptx::load_shared_64(f.x[0], f.x[1], at);
     ptx::load_shared_64(f.x[2], f.x[3], at + 32);
-#pragma unroll
-    for (int i = 0; i < 4; i++) f.x[i] *= times;
     return f;
   }
   __device__ __forceinline__ float load_float(uint32_t bytes, uint32_t offset) const {
@@ -232,27 +242,17 @@ class Forward {
     return x;
   }
 
-  // Chunk c of the sequence to `stage`; a group for each chunk, empty past the last.
-  __device__ __forceinline__ void copy(int c, int stage) {
-    if (c < sequence_.chunks()) {
-      const uint32_t to = address_ + stage * sizeof(Stage);
-      const int head_k = head_ / params_.group, chunks = params_.dim_k / 8, token = c * chunk;
-      const int column = first_value_ - warp_column_, value_chunks = min(params_.dim_v - column, C.block_v) / 8;
-      copy_rows<decltype(Stage::k), C.threads()>(to + k_offset, params_.k, sequence_, head_k, 0, chunks, token,
-                                                 thread_);
-      copy_rows<decltype(Stage::q), C.threads()>(to + q_offset, params_.q, sequence_, head_k, 0, chunks, token,
-                                                 thread_);
-      copy_rows<decltype(Stage::v), C.threads()>(to + v_offset, params_.v, sequence_, head_, column, value_chunks,
-                                                 token, thread_);
-      const int64_t number = (sequence_.first_chunk + c) * (params_.heads_k * params_.group) + head_;
-      const char* record = params_.records + number * sizeof(ChunkRecord);
+  // The next chunk's copies, spread over the steps of the first products.
+  __device__ __forceinline__ void copy_part(int k, uint32_t stage_address) {
+    static_assert(k_steps >= ChunkCopy<C>::parts);
+    if (k == 0) copy_.template issue<0>(stage_address);
+    if (k == 1) copy_.template issue<1>(stage_address);
+    if (k == 2) copy_.template issue<2>(stage_address);
+    if (k == 3) copy_.template issue<3>(stage_address);
+  }
+  __device__ __forceinline__ void copy_chunk(uint32_t stage_address) {
 #pragma unroll
-      for (int i = 0; i < (ChunkRecord::bytes / 16 + C.threads() - 1) / C.threads(); i++) {
-        const int piece = thread_ + i * C.threads();
-        if (piece < ChunkRecord::bytes / 16) ptx::cp_async_16(to + record_offset + piece * 16, record + piece * 16);
-      }
-    }
-    ptx::cp_async_commit();
+    for (int part = 0; part < ChunkCopy<C>::parts; part++) copy_part(part, stage_address);
   }
 
   // The state after chunk c, where it ends at a multiple of checkpoint_every tokens. Chunks of 32 divide it.
@@ -260,7 +260,7 @@ class Forward {
     const int end = (c + 1) * chunk;
     if (end > sequence_.length || end % params_.checkpoint_every != 0) return;
     if (row < params_.checkpoints.slots) {
-      store_state(state_, carried_, params_, params_.checkpoints, row, head_, first_value_, lane_);
+      store_state(state_, params_, params_.checkpoints, row, head_, first_value_, lane_);
     }
     row++;
   }
@@ -274,9 +274,9 @@ class Forward {
   const tile::Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
   const tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;
   const tile::Reader<Squares, tile::Order::cols_first> square_reader_;
+  ChunkCopy<C> copy_;
   const Output<C> output_;
   tile::Accumulator<M, C.dim_k / 8> state_;
-  float carried_ = 1;
 };
 
 template <GatedDeltaForwardConfig C>

@@ -29,7 +29,7 @@ __device__ __forceinline__ void multiply_add(tile::Accumulator<1, 2>& d, const S
 }
 
 // The diagonal blocks. Row i of the inverse is e_i - sum over k < i of L[i][k] row k.
-__device__ __forceinline__ void invert_diagonal_blocks(LowerSquare& square, int lane) {
+__device__ __forceinline__ void invert_diagonal_blocks(Inverse& square, int lane) {
   const int block = lane < 16 ? top : bottom, column = lane % 16;
   float x[16];
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ __forceinline__ void invert_diagonal_blocks(LowerSquare& square, int 
 
 // A21, transposed throughout so that the first product's accumulators are the second's A operand:
 // Y = A11^T L21^T, A21^T = -Y A22^T.
-__device__ __forceinline__ void invert_below(LowerSquare& square, int lane) {
+__device__ __forceinline__ void invert_below(Inverse& square, int lane) {
   const int r = lane / 4, c = lane % 4 * 2;
   SplitOperand a11, l21, a22;
 #pragma unroll

@@ -28,27 +28,7 @@ class Output {
         o_(static_cast<char*>(const_cast<void*>(p.o.data)) + (sequence.offset(p.o, 0, head) + first_value) * size_),
         first_chunk_(first_column / 8) {}
 
-  // tokens first_token and up. v_address: the V tile, which this warp has read.
-  __device__ __forceinline__ void store(const tile::Accumulator<M, 4>& o, int first_token, uint32_t v_address) const {
-    if (size_ == 4) {
-      store_32(o, first_token);
-    } else {
-      turn(o, v_address);
-      ptx::warp_sync();
-      store_rows(first_token, v_address);
-    }
-  }
-
-  // o = 0, for a sequence that is skipped.
-  __device__ __forceinline__ void clear() const {
-    const int pieces = max(values_, 0) * size_ / 16;  // of 16 bytes, a row
-    const uint32_t zeros[4] = {};
-    for (int64_t i = lane_; i < int64_t{length_} * pieces; i += 32) {
-      ptx::store_global_128(o_ + i / pieces * stride_ + i % pieces * 16, zeros);
-    }
-  }
-
- private:
+  // Turns 16-bit output in the V tile, which this warp has read. (fp32 output goes past it.)
   __device__ __forceinline__ void turn(const tile::Accumulator<M, 4>& o, uint32_t v_address) const {
     const int token = lane_ % 4 * 2;
     const uint32_t even = v_address + Values::offset(token, first_chunk_) + lane_ / 4 * 2;
@@ -66,8 +46,28 @@ class Output {
         }
       }
     }
+    ptx::warp_sync();
   }
 
+  // Tokens first_token and up, after turn().
+  __device__ __forceinline__ void store(const tile::Accumulator<M, 4>& o, int first_token, uint32_t v_address) const {
+    if (size_ == 4) {
+      store_32(o, first_token);
+    } else {
+      store_rows(first_token, v_address);
+    }
+  }
+
+  // o = 0, for a sequence that is skipped.
+  __device__ __forceinline__ void clear() const {
+    const int pieces = max(values_, 0) * size_ / 16;  // of 16 bytes, a row
+    const uint32_t zeros[4] = {};
+    for (int64_t i = lane_; i < int64_t{length_} * pieces; i += 32) {
+      ptx::store_global_128(o_ + i / pieces * stride_ + i % pieces * 16, zeros);
+    }
+  }
+
+ private:
   // Rows that a quarter of the warp reads together lie on different banks: with 2 pieces a row every other row, with 4
   // rows 4 apart.
   __device__ __forceinline__ void store_rows(int first_token, uint32_t v_address) const {

@@ -12,6 +12,7 @@
 #include "cuda/gated_delta/copy.cuh"
 #include "cuda/gated_delta/gates.cuh"
 #include "cuda/gated_delta/inverse.cuh"
+#include "cuda/ptx/pack_finite.cuh"
 
 namespace flashdelta::gated_delta {
 
@@ -43,9 +44,13 @@ class Prepare {
   static constexpr float log2e = 1.4426950408889634f;
 
   __device__ __forceinline__ void load() {
-    const int chunks = params_.dim_k / 8, thread = threadIdx.x;
+    const int thread = threadIdx.x;
+    const tile::CopyMap<Keys, C.threads()> map(thread);
+    const int rows_left = sequence_.length - first_token_ - map.row;
     const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
-      copy_rows<Keys, C.threads()>(tile.address(), rows, sequence_, head_k_, 0, chunks, first_token_, thread);
+      const int64_t token_bytes = rows.token_stride * 2;
+      const char* from = first_piece(rows, sequence_, head_k_, 0, map) + first_token_ * token_bytes;
+      copy_tile<Keys, C.threads()>(tile.address(), from, token_bytes, params_.dim_k / 8, rows_left, thread);
     };
     copy(params_.k, storage_.tiles.k);
     copy(params_.q, storage_.tiles.q);
@@ -69,7 +74,7 @@ class Prepare {
   }
 
   // Rows 16 rows .. + 15 of x times those of y: the blocks at and below the diagonal.
-  __device__ __forceinline__ void product(const Keys& x, const Keys& y, int rows, int last, LowerSquare& to) {
+  __device__ __forceinline__ void product(const Keys& x, const Keys& y, int rows, int last, Products& to) {
     for (int n = 0; n <= last; n++) {
       const tile::Accumulator<1, 2> d = block_product(x, y, rows, n);
       const int block = rows == 0 ? top : n == 0 ? below : bottom;
@@ -123,6 +128,7 @@ class Prepare {
     ptx::warp_sync();
     invert_diagonal_blocks(scratch.inverse, lane_);
     invert_below(scratch.inverse, lane_);
+    round_columns(scratch, error_link(scratch));
 #pragma unroll
     for (int step = 0; step < 3; step++) store_inverse(scratch, record, Piece(step, lane_));
     ptx::warp_sync();  // the scratch is read: the next head may write it
@@ -172,8 +178,8 @@ class Prepare {
   }
 
   static __device__ __forceinline__ void store_8(char* to, const float (&x)[8]) {
-    const uint32_t words[4] = {ptx::pack<C.element>(x[0], x[1]), ptx::pack<C.element>(x[2], x[3]),
-                               ptx::pack<C.element>(x[4], x[5]), ptx::pack<C.element>(x[6], x[7])};
+    const uint32_t words[4] = {ptx::pack_finite<C.element>(x[0], x[1]), ptx::pack_finite<C.element>(x[2], x[3]),
+                               ptx::pack_finite<C.element>(x[4], x[5]), ptx::pack_finite<C.element>(x[6], x[7])};
     ptx::store_global_128(to, words);
   }
 
@@ -201,14 +207,44 @@ class Prepare {
     store_8(record + at.offset(1), weights);
   }
 
-  // T = A diag(beta).
+  // How much of an error of row `lane` of T the next row can take back. An error e of row i changes the state by
+  // e_i k_i, decayed; row i + 1 undoes it as far as its key points the same way.
+  __device__ __forceinline__ float error_link(const typename PrepareStorage<C>::Head& scratch) {
+    const int i = lane_, next = min(i + 1, chunk - 1);
+    const float product = storage_.keys.row(i < 15 ? top : i == 15 ? below : bottom, next % 16)[i % 16];
+    const float length = storage_.keys.row(next < 16 ? top : bottom, next % 16)[next % 16];
+    const float decay = ptx::ex2(scratch.log_gate[next] - scratch.log_gate[i]);
+    const float link = decay * product * storage_.key_norm[i] / (length * storage_.key_norm[next]);
+    return i < chunk - 1 && length > 0 ? fminf(fmaxf(link, -1.0f), 1.0f) : 0.0f;
+  }
+
+  // T = A diag(beta) to 16 bits, lane = column, each row with what it can take back of the error above it. Rounding
+  // entry by entry is a systematic error where keys repeat: the same number is rounded the same way in every row, and
+  // the state sums the rows. Where keys do not, the links are small and this is plain rounding.
+  __device__ __forceinline__ void round_columns(typename PrepareStorage<C>::Head& scratch, float link) {
+    const float beta = scratch.beta[lane_];
+    float error = 0;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int block = half == 0 ? top : lane_ < 16 ? below : bottom;
+#pragma unroll 4
+      for (int row = 0; row < 16; row++) {
+        const int i = half * 16 + row;
+        float* entry = scratch.inverse.row(block, row) + lane_ % 16;
+        const bool inside = i >= lane_;
+        const float exact = inside ? fmaf(*entry, beta, error) : 0.0f;
+        const float rounded = to_float<C.element>(static_cast<uint16_t>(ptx::pack_finite<C.element>(exact, 0)));
+        if (inside) *entry = rounded;
+        error = (exact - rounded) * __int_as_float(ptx::shfl_idx(__float_as_int(link), i));
+      }
+    }
+    ptx::warp_sync();
+  }
+
   __device__ __forceinline__ void store_inverse(typename PrepareStorage<C>::Head& scratch, char* record,
                                                 const Piece& at) {
-    float x[8], beta[8];
+    float x[8];
     load_8(x, scratch.inverse.row(at.block, at.row16) + at.half * 8);
-    load_8(beta, scratch.beta + at.column());
-#pragma unroll
-    for (int e = 0; e < 8; e++) x[e] *= beta[e];
     store_8(record + at.offset(0), x);
   }
 

@@ -19,19 +19,19 @@ inline constexpr GatedDeltaRow<GatedDeltaPrepareConfig> gated_delta_prepare_rows
     {"gated_delta_prepare_fp16_k64", {Element::fp16, 64, 4}, 4, 128, true},
     {"gated_delta_prepare_bf16_k128", {Element::bf16, 128, 4}, 4, 128, true},
     {"gated_delta_prepare_fp16_k128", {Element::fp16, 128, 4}, 4, 128, true},
-    {"gated_delta_prepare_bf16_k256", {Element::bf16, 256, 4}, 2, 128, false},
-    {"gated_delta_prepare_fp16_k256", {Element::fp16, 256, 4}, 2, 128, false},
+    {"gated_delta_prepare_bf16_k256", {Element::bf16, 256, 4}, 2, 168, false},
+    {"gated_delta_prepare_fp16_k256", {Element::fp16, 256, 4}, 2, 168, false},
 };
 
 inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows[] = {
-    {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 3, 2}, 2, 255, true},
-    {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 3, 2}, 2, 255, true},
-    {"gated_delta_forward_bf16_k128_v128", {Element::bf16, 128, 128, 8, 3, 4}, 1, 255, true},
-    {"gated_delta_forward_fp16_k128_v128", {Element::fp16, 128, 128, 8, 3, 4}, 1, 255, true},
-    {"gated_delta_forward_bf16_k128_v64", {Element::bf16, 128, 64, 4, 3, 4}, 1, 255, true},
-    {"gated_delta_forward_fp16_k128_v64", {Element::fp16, 128, 64, 4, 3, 4}, 1, 255, true},
-    {"gated_delta_forward_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, 4}, 1, 255, false},
-    {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, 4}, 1, 255, false},
+    {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 3, 4}, 2, 255, true},
+    {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 3, 4}, 2, 255, true},
+    {"gated_delta_forward_bf16_k128_v128", {Element::bf16, 128, 128, 8, 3, 8}, 1, 255, true},
+    {"gated_delta_forward_fp16_k128_v128", {Element::fp16, 128, 128, 8, 3, 8}, 1, 255, true},
+    {"gated_delta_forward_bf16_k128_v64", {Element::bf16, 128, 64, 4, 3, 8}, 1, 255, true},
+    {"gated_delta_forward_fp16_k128_v64", {Element::fp16, 128, 64, 4, 3, 8}, 1, 255, true},
+    {"gated_delta_forward_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, 8}, 1, 255, false},
+    {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, 8}, 1, 255, false},
 };
 
 }  // namespace flashdelta

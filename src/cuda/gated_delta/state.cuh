@@ -52,21 +52,20 @@ __device__ __forceinline__ void load_state(tile::Accumulator<M, N>& s, const Gat
   }
 }
 
-// Stores s * factor.
 template <int M, int N>
-__device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, float factor, const GatedDeltaForwardParams& p,
+__device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
                                             const GatedDeltaStates& states, int64_t slot, int head, int first_value,
                                             int lane) {
   const int64_t base = state_offset(states, slot, head);
   if (p.state_is_bf16) {
     uint16_t* data = static_cast<uint16_t*>(states.data) + base;
     for_each_inside(s, p, states, first_value, lane, [&](float x, int64_t offset) {
-      ptx::store_global_16(data + offset, ptx::pack<Element::bf16>(x * factor, 0));
+      ptx::store_global_16(data + offset, ptx::pack<Element::bf16>(x, 0));
     });
   } else {
     float* data = static_cast<float*>(states.data) + base;
     for_each_inside(s, p, states, first_value, lane,
-                    [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x * factor); });
+                    [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x); });
   }
 }
 

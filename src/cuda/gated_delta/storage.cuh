@@ -26,20 +26,23 @@ struct alignas(128) ChunkRecord {
   static constexpr int bytes = sizeof(squares) + (3 * chunk + 4) * 4;
 };
 
-// Lower triangular [32, 32] in fp32. Rows of 20 and blocks of 328 floats: the pairs that fragments read and the rows
-// that a substitution broadcasts fall on different banks, the two diagonal blocks 16 banks apart.
+// Lower triangular [32, 32] in fp32, blocks BlockPitch numbers apart. Rows of 20 numbers, so that the pairs that
+// fragments read fall on different banks.
+template <int BlockPitch>
 struct LowerSquare {
-  static constexpr int pitch = 20, block_pitch = 328;
-  float data[block_count * block_pitch];
+  static constexpr int pitch = 20;
+  float data[(block_count - 1) * BlockPitch + 16 * pitch];
 
-  __device__ __forceinline__ float* row(int block, int row16) { return data + block * block_pitch + row16 * pitch; }
+  __device__ __forceinline__ float* row(int block, int row16) { return data + block * BlockPitch + row16 * pitch; }
 };
+using Products = LowerSquare<320>;
+using Inverse = LowerSquare<328>;  // the diagonal blocks, which two half warps read at once, are 16 banks apart
 
 template <GatedDeltaPrepareConfig C>
 struct PrepareStorage {
   using Keys = tile::SharedTile<chunk, C.dim_k>;
   struct Head {  // a warp's, of the value head it is at
-    LowerSquare inverse;
+    Inverse inverse;
     float log_gate[chunk], beta[chunk];  // sums of the gate, in log2
   };
   union {  // K and Q are read once, into their products, before the first head begins
@@ -48,7 +51,7 @@ struct PrepareStorage {
     } tiles;
     Head head[C.warps];
   };
-  LowerSquare keys, queries;  // K K^T, Q K^T
+  Products keys, queries;  // K K^T, Q K^T
   float key_norm[chunk], query_norm[chunk];
 };
 
