@@ -1,0 +1,263 @@
+#include "device/forecast.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <queue>
+
+#include "device/attention_forward.hpp"
+#include "device/emulator_device.hpp"
+#include "plan/kernel_rows.hpp"
+#include "plan/plan.hpp"
+
+namespace flashdelta {
+namespace {
+
+using emulator::Counter;
+using emulator::Counters;
+
+constexpr double kMmaFlops = 2 * 16 * 8 * 16;
+constexpr double kQuarters = 4;  // each issues one warp instruction a clock and has its own tensor core
+// 16 special-function results a clock an SM: CUDA Programming Guide, throughput of native arithmetic instructions.
+constexpr double kSpecialCycles = 32.0 / 16;
+// Fitted: what a block loses at each barrier while no other block of its SM covers for it.
+constexpr double kBarrierCycles = 450;
+// More blocks than this need no shares by SM: their tail is under a thousandth.
+constexpr int64_t kMostBlocks = 4'000'000;
+
+// Cycles that an instruction takes from the tensor core of its quarter, beyond its own.
+struct TensorToll {
+  double fp32 = 0, special = 0, convert = 0, integer = 0, shared_store = 0;
+};
+
+// Measured on an H200 alone (docs/forecast.md). None is known of SM120, where an mma takes 16 or 32 cycles: no toll.
+TensorToll tensor_toll(const DeviceProfile& device) {
+  if (device.name == "h200") return {.fp32 = 0.9, .special = 1.5, .convert = 0.8, .integer = 0.65, .shared_store = 2};
+  return {};
+}
+
+// Cycles of an SM by limit, and those that nothing fills.
+struct Cycles {
+  enum { kTensor, kShared, kIssue, kSpecial, kLimits };
+  std::array<double, kLimits> limit{};
+  double exposed = 0;
+
+  double total() const { return *std::max_element(limit.begin(), limit.end()) + exposed; }
+  void add(const Cycles& other, double times) {
+    for (int i = 0; i < kLimits; i++) limit[i] += times * other.limit[i];
+    exposed += times * other.exposed;
+  }
+};
+
+Cycles cycles_of(const Counters& c, const DeviceProfile& device, int warps, int64_t resident) {
+  const TensorToll toll = tensor_toll(device);
+  const auto count = [&](Counter counter) { return static_cast<double>(c[counter]); };
+  const double mma = count(Counter::kMmaBf16) + count(Counter::kMmaF16);
+  const double special = count(Counter::kEx2) + count(Counter::kMufu);
+  const double tolls = toll.fp32 * count(Counter::kFp32) + toll.special * special +
+                       toll.convert * count(Counter::kConvert) +
+                       toll.integer * (count(Counter::kInteger) + count(Counter::kPredicate)) +
+                       toll.shared_store * count(Counter::kSharedStore);
+  Cycles cycles;
+  cycles.limit[Cycles::kTensor] = mma * kMmaFlops / *device.mma_sync_bf16_flop_per_clock_sm + tolls / kQuarters;
+  cycles.limit[Cycles::kShared] = count(Counter::kSharedWavefronts);
+  cycles.limit[Cycles::kIssue] = count(Counter::kInstructions) / kQuarters;
+  cycles.limit[Cycles::kSpecial] = kSpecialCycles * special;
+  cycles.exposed = kBarrierCycles * count(Counter::kBarrier) / warps / static_cast<double>(resident);
+  return cycles;
+}
+
+// One block of query rows on the emulator, over that many keys. All numbers are zero: after the first tile no maximum
+// rises, as with all but extreme inputs.
+Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_t tokens, int64_t keys, bool causal,
+                   Counters* counters) {
+  const int64_t group = request.heads_q / request.heads_k;
+  std::vector<uint16_t> q(tokens * group * request.head_dim), o(tokens * group * request.head_dim_v);
+  std::vector<uint16_t> k(keys * request.head_dim), v(keys * request.head_dim_v);
+  std::vector<float> lse(tokens * group);
+  const auto rows = [&](std::vector<uint16_t>& x, int64_t length, int64_t heads, int64_t head_dim) {
+    return Rows{reinterpret_cast<char*>(x.data()), request.dtype, length * heads * head_dim, heads * head_dim,
+                head_dim};
+  };
+  AttentionProblem p;
+  p.batch = p.rows_k = p.heads_k = 1;
+  p.heads_q = group;
+  p.head_dim = request.head_dim;
+  p.head_dim_v = request.head_dim_v;
+  p.dense_q = p.max_q = tokens;
+  p.dense_k = p.max_k = keys;
+  p.q = rows(q, tokens, group, p.head_dim);
+  p.k = rows(k, keys, 1, p.head_dim);
+  p.v = rows(v, keys, 1, p.head_dim_v);
+  p.o = rows(o, tokens, group, p.head_dim_v);
+  p.lse = lse.data();
+  p.lse_head_stride = tokens;
+  p.scale = 1;
+  p.window_right = causal ? 0 : -1;
+  const AttentionForwardParams params = forward_params(p, row.config);
+  const std::string kernel = fmt::format("flashdelta_{}", row.name);
+  const std::vector<Region> regions{{q.data(), q.size() * 2, "q"},
+                                    {k.data(), k.size() * 2, "k"},
+                                    {v.data(), v.size() * 2, "v"},
+                                    {o.data(), o.size() * 2, "o", true, false},
+                                    {lse.data(), lse.size() * 4, "lse", true, false}};
+  KernelLaunch launch;
+  launch.kernel = kernel;
+  launch.grid = {1, static_cast<uint32_t>(row.config.value_parts), 1};
+  launch.threads = static_cast<uint32_t>(row.config.threads());
+  launch.dynamic_shared_bytes = static_cast<uint32_t>(row.config.shared_bytes());
+  launch.parameters = std::as_bytes(std::span(&params, 1));
+  launch.regions = regions;
+  EmulatorDevice device(*parse_arch("sm120"), 0, 0);
+  FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, nullptr));
+  *counters = device.counters();
+  return {};
+}
+
+Counters difference(Counters a, const Counters& b) {
+  for (size_t i = 0; i < a.value.size(); i++) a.value[i] -= std::min(a.value[i], b.value[i]);
+  return a;
+}
+
+// What makes up every block: the whole of one, and what each further tile of keys adds.
+struct BlockCosts {
+  int64_t tiles = 0;  // in `whole`
+  Cycles whole, tile, edge;
+};
+
+Status block_costs(const DeviceProfile& device, const ForecastRequest& request, const ForwardRow& row, int64_t resident,
+                   BlockCosts* costs) {
+  const int64_t block_kv = row.config.block_kv;
+  const int64_t group = request.heads_q / request.heads_k;
+  const int64_t tokens = std::min(std::max<int64_t>(row.config.block_q / group, 1), request.seqlen);
+  const auto count = [&](int64_t keys, bool causal, Counters* counters) {
+    return count_block(request, row, tokens, keys, causal, counters);
+  };
+  const auto cycles = [&](const Counters& c) { return cycles_of(c, device, row.config.warps, resident); };
+  Counters one, two, other;
+  FLASHDELTA_RETURN_IF_ERROR(count(block_kv, false, &one));
+  FLASHDELTA_RETURN_IF_ERROR(count(2 * block_kv, false, &two));
+  costs->tile = cycles(difference(two, one));
+  if (request.causal) {  // the diagonal's tiles
+    FLASHDELTA_RETURN_IF_ERROR(count(tokens, true, &other));
+    costs->whole = cycles(other);
+    costs->tiles = (tokens + block_kv - 1) / block_kv;
+    return {};
+  }
+  costs->tiles = 1;
+  costs->whole = cycles(one);
+  if (request.seqlen < block_kv) {
+    FLASHDELTA_RETURN_IF_ERROR(count(request.seqlen, false, &other));
+    costs->whole = cycles(other);
+  } else if (const int64_t rest = request.seqlen % block_kv; rest != 0) {
+    FLASHDELTA_RETURN_IF_ERROR(count(block_kv + rest, false, &other));
+    costs->edge = cycles(difference(other, one));
+  }
+  return {};
+}
+
+// The blocks of one (sequence, key head), those with most keys first.
+std::vector<Cycles> blocks_of_a_head(const ForecastRequest& request, const ForwardRow& row, const BlockCosts& costs) {
+  const int64_t group = request.heads_q / request.heads_k;
+  const int64_t block_q = row.config.block_q, block_kv = row.config.block_kv;
+  const int64_t count = (request.seqlen * group + block_q - 1) / block_q;
+  std::vector<Cycles> blocks;
+  for (int64_t b = count - 1; b >= 0; b--) {
+    Cycles block = costs.whole;
+    if (request.causal) {
+      const int64_t keys = std::min(request.seqlen, ((b + 1) * block_q - 1) / group + 1);
+      const int64_t tiles = (keys + block_kv - 1) / block_kv;
+      block.add(costs.tile, static_cast<double>(std::max<int64_t>(tiles - costs.tiles, 0)));
+    } else {
+      block.add(costs.tile, static_cast<double>(std::max<int64_t>(request.seqlen / block_kv - 1, 0)));
+      block.add(costs.edge, 1);
+    }
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+// Cycles until the last SM is done, each block going to the SM that is free first.
+double makespan(const std::vector<Cycles>& head, int64_t pairs, int sm_count) {
+  if (static_cast<int64_t>(head.size()) * pairs > kMostBlocks) {
+    double sum = 0;
+    for (const Cycles& block : head) sum += block.total();
+    return sum * static_cast<double>(pairs) / sm_count;
+  }
+  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
+  for (int i = 0; i < sm_count; i++) free_at.push(0);
+  double last = 0;
+  for (const Cycles& block : head) {
+    for (int64_t i = 0; i < pairs; i++) {
+      const double end = free_at.top() + block.total();
+      free_at.pop();
+      free_at.push(end);
+      last = std::max(last, end);
+    }
+  }
+  return last;
+}
+
+// q, k, v, o and lse each once: what one head's keys are read again for, L2 has.
+double memory_bytes(const ForecastRequest& r) {
+  const double features = static_cast<double>(r.heads_q + r.heads_k) * static_cast<double>(r.head_dim + r.head_dim_v);
+  return static_cast<double>(r.batch * r.seqlen) *
+         (features * static_cast<double>(dtype_size(r.dtype)) + 4.0 * static_cast<double>(r.heads_q));
+}
+
+double flops_of(const ForecastRequest& r) {
+  const double length = static_cast<double>(r.seqlen);
+  const double pairs = r.causal ? length * (length + 1) / 2 : length * length;
+  return 2 * static_cast<double>(r.batch * r.heads_q) * pairs * static_cast<double>(r.head_dim + r.head_dim_v);
+}
+
+}  // namespace
+
+Status forecast_attention(const DeviceProfile& device, const ForecastRequest& request, Forecast* forecast) {
+  if (!device.clock_ghz() || !device.memory_tb_per_s) {
+    return not_supported(fmt::format("device: the rate of mma.sync on {} is not known", device.name));
+  }
+  const int64_t pairs = request.batch * request.heads_k;
+  const QueryRows work{request.seqlen * request.heads_q / request.heads_k, pairs, device.sm_count};
+  const ForwardRow* row =
+      choose_forward_row(*request.arch, forward_rows_for(request.dtype, request.head_dim, request.head_dim_v), work);
+  if (row == nullptr) {
+    return not_supported(fmt::format("attention_forward: no kernel for {} with head sizes {} and {} on {}",
+                                     dtype_name(request.dtype), request.head_dim, request.head_dim_v,
+                                     request.arch->name));
+  }
+  const int64_t blocks = work.blocks(row->config);
+  const int64_t most =
+      resident_blocks(*request.arch, row->config.shared_bytes(), row->config.threads(), row->register_ceiling);
+  const int64_t resident =
+      std::clamp<int64_t>((blocks + device.sm_count - 1) / device.sm_count, 1, std::max<int64_t>(most, 1));
+  BlockCosts costs;
+  FLASHDELTA_RETURN_IF_ERROR(block_costs(device, request, *row, resident, &costs));
+  const std::vector<Cycles> head = blocks_of_a_head(request, *row, costs);
+
+  const double hertz = *device.clock_ghz() * 1e9;
+  const double memory_rate = device.memory_copy_tb_per_s.value_or(*device.memory_tb_per_s) * 1e12;
+  const double memory_seconds = memory_bytes(request) / memory_rate;
+  *forecast = {.device = std::string(device.name),
+               .kernel = row->name,
+               .blocks = blocks,
+               .resident_blocks = most,
+               .seconds = std::max(makespan(head, pairs, device.sm_count) / hertz, memory_seconds),
+               .flops = flops_of(request),
+               .limits = {},
+               .binding = ""};
+  Cycles sum;
+  for (const Cycles& block : head) sum.add(block, static_cast<double>(pairs) / device.sm_count);
+  const char* names[] = {"tensor", "shared", "issue", "special"};
+  for (int i = 0; i < Cycles::kLimits; i++) {
+    forecast->limits.push_back({names[i], sum.limit[i] / hertz / forecast->seconds});
+  }
+  forecast->limits.push_back({"memory", memory_seconds / forecast->seconds});
+  forecast->binding =
+      std::max_element(forecast->limits.begin(), forecast->limits.end(), [](const auto& a, const auto& b) {
+        return a.share < b.share;
+      })->name;
+  return {};
+}
+
+}  // namespace flashdelta

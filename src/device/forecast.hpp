@@ -1,0 +1,39 @@
+// How long an attention kernel would take on a card that is not there: its counters on the emulator against the card's
+// rates. The model and its constants are in docs/forecast.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/profiles.hpp"
+#include "core/status.hpp"
+#include "flashdelta/flashdelta.h"
+
+namespace flashdelta {
+
+// Attention forward over equally long sequences, queries and keys of one length.
+struct ForecastRequest {
+  const ArchProfile* arch = nullptr;  // whose limits the kernel runs under
+  flashdelta_dtype dtype = FLASHDELTA_BF16;
+  int64_t head_dim = 0, head_dim_v = 0;
+  int64_t batch = 1, heads_q = 1, heads_k = 1, seqlen = 0;
+  bool causal = false;
+};
+
+struct Forecast {
+  struct Limit {
+    const char* name;  // "tensor", "shared", "issue", "special", "memory"
+    double share;      // of the forecast time, that the work would take by this limit alone
+  };
+  std::string device, kernel;
+  int64_t blocks = 0, resident_blocks = 0;
+  double seconds = 0, flops = 0;
+  std::vector<Limit> limits;
+  const char* binding = "";  // the limit with the largest share
+};
+
+// NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.
+Status forecast_attention(const DeviceProfile& device, const ForecastRequest& request, Forecast* forecast);
+
+}  // namespace flashdelta

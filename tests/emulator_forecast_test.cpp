@@ -1,0 +1,117 @@
+// The forecast against measurements: an H200, residency held to SM120's, driver 580.159, bf16, medians, 2026-11-29.
+#include <gtest/gtest.h>
+
+#include "device/forecast.hpp"
+
+namespace flashdelta {
+namespace {
+
+struct Measured {
+  int64_t batch, heads, seqlen, head_dim;
+  bool causal;
+  double tflops;
+  const char* kernel;
+};
+
+constexpr Measured kH200[] = {
+    {4, 8, 8192, 128, false, 399, "attention_forward_bf16_d128_q256"},
+    {4, 16, 4096, 128, false, 392, "attention_forward_bf16_d128_q256"},
+    {4, 16, 4096, 128, true, 367, "attention_forward_bf16_d128_q256"},
+    {1, 16, 16384, 128, true, 405, "attention_forward_bf16_d128_q256"},
+    {4, 32, 4096, 64, false, 350, "attention_forward_bf16_d64_q128"},
+    {4, 32, 4096, 64, true, 326, "attention_forward_bf16_d64_q128"},
+};
+
+Forecast forecast(const char* device, const Measured& m) {
+  const ForecastRequest request{.arch = parse_arch("sm120"),
+                                .dtype = FLASHDELTA_BF16,
+                                .head_dim = m.head_dim,
+                                .head_dim_v = m.head_dim,
+                                .batch = m.batch,
+                                .heads_q = m.heads,
+                                .heads_k = m.heads,
+                                .seqlen = m.seqlen,
+                                .causal = m.causal};
+  Forecast result;
+  const Status status = forecast_attention(*find_device(device), request, &result);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return result;
+}
+
+TEST(Forecast, IsWithinAQuarterOfTheH200) {
+  for (const Measured& m : kH200) {
+    const Forecast f = forecast("h200", m);
+    const double ratio = f.flops / f.seconds * 1e-12 / m.tflops;
+    EXPECT_EQ(f.kernel, m.kernel);
+    EXPECT_GT(ratio, 0.75) << m.batch << " " << m.heads << " " << m.seqlen << " " << m.head_dim << " " << m.causal;
+    EXPECT_LT(ratio, 1.25) << m.batch << " " << m.heads << " " << m.seqlen << " " << m.head_dim << " " << m.causal;
+  }
+}
+
+TEST(Forecast, NoLimitIsOverTheTimeAndTheLargestBinds) {
+  for (const char* device : {"rtx-5090", "rtx-pro-6000", "h200"}) {
+    for (const Measured& m : kH200) {
+      const Forecast f = forecast(device, m);
+      double most = 0;
+      for (const Forecast::Limit& limit : f.limits) {
+        EXPECT_GT(limit.share, 0) << limit.name;
+        EXPECT_LE(limit.share, 1 + 1e-9) << limit.name;
+        if (limit.share > most) most = limit.share;
+      }
+      for (const Forecast::Limit& limit : f.limits) {
+        if (std::string_view(limit.name) == f.binding) {
+          EXPECT_EQ(limit.share, most);
+        }
+      }
+      EXPECT_LE(f.flops / f.seconds * 1e-12, *find_device(device)->mma_sync_bf16_tflops);
+    }
+  }
+}
+
+TEST(Forecast, TensorTimeOfADenseBlockIsItsMma) {
+  // No toll on SM120: the tensor share is the mma's alone, 2 head_dim + 2 head_dim_v FLOP a score.
+  const Forecast f = forecast("rtx-5090", kH200[0]);
+  EXPECT_NEAR(f.limits[0].share, f.flops / f.seconds / 209.5e12, 1e-6);
+  EXPECT_STREQ(f.limits[0].name, "tensor");
+}
+
+TEST(Forecast, AnUnknownRateOrAMissingKernelIsRefusedByName) {
+  Forecast result;
+  ForecastRequest request{.arch = parse_arch("sm120"), .head_dim = 128, .head_dim_v = 128, .seqlen = 128};
+  Status status = forecast_attention(*find_device("b200"), request, &result);
+  EXPECT_EQ(status.code, FLASHDELTA_NOT_SUPPORTED);
+  EXPECT_NE(status.message.find("b200"), std::string::npos);
+  request.dtype = FLASHDELTA_FP32;
+  status = forecast_attention(*find_device("h200"), request, &result);
+  EXPECT_EQ(status.code, FLASHDELTA_NOT_SUPPORTED);
+  EXPECT_NE(status.message.find("fp32"), std::string::npos);
+}
+
+TEST(Forecast, OddShapesGrowWithTheirWork) {
+  // Tails of keys, groups that do not divide a block, head sizes that are padded, sequences shorter than a tile.
+  for (const bool causal : {false, true}) {
+    for (const int64_t group : {1, 3, 8, 300}) {
+      double before = 0;
+      for (const int64_t seqlen : {1, 40, 1000, 4100, 20000}) {
+        const ForecastRequest request{.arch = parse_arch("sm120"),
+                                      .dtype = FLASHDELTA_FP16,
+                                      .head_dim = 72,
+                                      .head_dim_v = 40,
+                                      .batch = 1,
+                                      .heads_q = 2 * group,
+                                      .heads_k = 2,
+                                      .seqlen = seqlen,
+                                      .causal = causal};
+        Forecast result;
+        const Status status = forecast_attention(*find_device("rtx-pro-6000"), request, &result);
+        ASSERT_TRUE(status.ok()) << status.message;
+        EXPECT_GE(result.seconds, before) << causal << " " << group << " " << seqlen;
+        before = result.seconds;
+      }
+      EXPECT_GT(before, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flashdelta
