@@ -7,12 +7,17 @@
 
 namespace flashdelta::emulator {
 
+void Warp::set_poison(uint32_t slot, uint32_t lanes, const Origin* from) {
+  if (from != nullptr && (lanes & mask) != 0) origin[slot] = *from;
+  poison[slot] = (poison[slot] & ~mask) | (lanes & mask);
+}
+
 Block::Block(LaunchState* state) : state_(state), detect_(state->launch->detect) {
   const Launch& launch = *state->launch;
   const Kernel& kernel = *state->kernel;
   const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
   const uint32_t count = (threads + 31) / 32;
-  shared.resize(state->shared_bytes, count + 1, kernel.granule);
+  shared.resize(state->shared_bytes, count + (kernel.has_bulk_copies ? 1 : 0), kernel.granule);
   warps_.resize(count);
   file_.resize(size_t{count} * kernel.slots * 32 + 16);
   poison_.resize(size_t{count} * kernel.slots);
@@ -91,6 +96,10 @@ void Block::start(uint64_t linear_index) {
           w.lanes<uint32_t>(c.slot)[l] = static_cast<uint32_t>(c.value);
         }
       }
+    }
+    for (const ConstantPredicate& c : kernel.constant_predicates) {
+      w.predicate[c.index] = c.value ? kAllLanes : 0;
+      w.predicate_poison[c.index] = 0;
     }
     fill_specials(w);
   }

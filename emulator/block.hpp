@@ -83,6 +83,8 @@ struct alignas(64) Warp {
     return reinterpret_cast<T*>(file + size_t{32} * slot);
   }
   Accessor accessor() const { return {id, clocks}; }
+  // Of the lanes of the current instruction.
+  void set_poison(uint32_t slot, uint32_t lanes, const Origin* from);
   bool predicate_lane(uint32_t operand, uint32_t lane) const { return (predicate_bits(operand) >> lane & 1) != 0; }
   uint32_t predicate_bits(uint32_t operand) const {
     const uint32_t bits = predicate[operand & 0x7fffffffu];
@@ -153,6 +155,13 @@ class Block {
   void report(const Warp& warp, int lane, FindingKind kind, std::string sentence);
   void report_undefined(const Warp& warp, uint32_t lanes, const Origin& origin, std::string_view where);
   void report_conflict(const Warp& warp, uint32_t lane, const Conflict& conflict, std::string_view what);
+  void report_shared_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                             uint32_t align);
+  void report_global_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                             uint32_t align, const Target* target, bool writes);
+  void report_private_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                              uint64_t limit);
+  void report_partial_warp(const Warp& warp, const char* what);
   [[nodiscard]] bool fatal(const Warp& warp, int lane, FindingKind kind, std::string sentence);
   void diverge(Warp& warp, uint32_t taken, uint32_t target);
   void leave(Warp& warp, uint32_t lanes);

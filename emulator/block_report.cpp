@@ -67,6 +67,39 @@ void Block::report_conflict(const Warp& warp, uint32_t lane, const Conflict& c, 
   report(warp, lane < 32 ? static_cast<int>(lane) : -1, c.kind, std::move(text));
 }
 
+void Block::report_shared_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                                  uint32_t align) {
+  const uint32_t limit = shared.bytes();
+  const bool outside = bytes > limit || address > limit - bytes;
+  report(warp, static_cast<int>(lane), outside ? FindingKind::kSharedOutOfBounds : FindingKind::kSharedMisaligned,
+         outside ? fmt::format("{}: {} bytes at byte {} of {} bytes of shared memory", what, bytes,
+                               static_cast<int64_t>(address), limit)
+                 : fmt::format("{}: shared byte {} is no multiple of {}", what, address, align));
+}
+
+// The target is null where no region holds the bytes.
+void Block::report_global_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                                  uint32_t align, const Target* target, bool writes) {
+  const std::string place = state_->memory->describe(address);
+  const bool allowed =
+      target != nullptr && (writes ? target->region->access.writable : target->region->access.readable);
+  const char* why = target == nullptr ? "" : writes ? ", which is read-only" : ", which is write-only";
+  report(warp, static_cast<int>(lane), allowed ? FindingKind::kGlobalMisaligned : FindingKind::kGlobalOutOfBounds,
+         allowed ? fmt::format("{}: {} is not aligned to {} bytes", what, place, align)
+                 : fmt::format("{}: {} bytes at {}{}", what, bytes, place, why));
+}
+
+void Block::report_private_address(const Warp& warp, uint32_t lane, const char* what, uint64_t address, uint32_t bytes,
+                                   uint64_t limit) {
+  report(warp, static_cast<int>(lane), FindingKind::kLocalOutOfBounds,
+         fmt::format("{}: {} bytes at byte {} of {}", what, bytes, address, limit));
+}
+
+void Block::report_partial_warp(const Warp& warp, const char* what) {
+  (void)fatal(warp, -1, FindingKind::kDivergence,
+              fmt::format("{} is executed by the whole warp, but only lanes {:#010x} reach it", what, warp.mask));
+}
+
 // Ends the block; always true, for the caller to return on.
 bool Block::fatal(const Warp& warp, int lane, FindingKind kind, std::string sentence) {
   report(warp, lane, kind, std::move(sentence));

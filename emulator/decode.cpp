@@ -199,6 +199,7 @@ class KernelDecoder {
       forms.remove_prefix(end + 1);
     }
     note_granules(name, *row);
+    kernel_->has_bulk_copies = kernel_->has_bulk_copies || row->counter == Counter::kBulkCopies;
     kernel_->code.push_back(i);
     return {};
   }
@@ -314,6 +315,11 @@ class KernelDecoder {
   bool decode_predicate(const Statement& s, std::string_view text, uint32_t* value) {
     if (text == "_") {
       *value = kernel_->predicates++;
+      return true;
+    }
+    if (uint64_t bits = 0; parse_number(text, 'r', &bits)) {  // mov.pred p, -1
+      *value = kernel_->predicates++;
+      kernel_->constant_predicates.push_back({*value, bits != 0});
       return true;
     }
     const bool negated = text[0] == '!';

@@ -131,18 +131,18 @@ void add_control_opcodes(OpcodeTable* t) {
   t->add("membar.{cta,gl,sys}", {nothing, "=", Counter::kOther});
   t->add("fence{,.acq_rel,.sc,.acquire,.release}{.cta,.cluster,.gpu,.sys}", {nothing, "=", Counter::kOther});
   t->add("fence.proxy.{async,alias,async.global,async.shared,async::generic}", {nothing, "=", Counter::kOther});
-  t->add("fence.mbarrier_init.release.cluster", {nothing, "=", Counter::kOther});
+  t->add("fence.mbarrier_init.release.cluster", nothing, "=", Counter::kOther);
   t->add("griddepcontrol.{wait,launch_dependents}", {nothing, "=", Counter::kOther});
   t->add("setmaxnreg.{inc,dec}.sync.u32", {nothing, "=l", Counter::kOther});
   t->add("nanosleep.u32", {nothing, "=r", Counter::kOther, kMayPreempt});
-  t->add("pmevent", {nothing, "=l", Counter::kOther});
+  t->add("pmevent", nothing, "=l", Counter::kOther);
   t->add("{prefetch,prefetchu}{.global,}{.L1,.L2}", {nothing, "=m", Counter::kOther});
   t->add("createpolicy.fractional.{L2::evict_last,L2::evict_first,L2::evict_normal,L2::evict_unchanged}.b64",
          {zero64, "q=;q=f", Counter::kOther});
-  t->add("isspacep.shared", {is_space<kSharedWindow>, "p=q", Counter::kPredicate});
-  t->add("isspacep.local", {is_space<kLocalWindow>, "p=q", Counter::kPredicate});
-  t->add("isspacep.param", {is_space<kParameterWindow>, "p=q", Counter::kPredicate});
-  t->add("isspacep.global", {is_space<0>, "p=q", Counter::kPredicate});
+  t->add("isspacep.shared", is_space<kSharedWindow>, "p=q", Counter::kPredicate);
+  t->add("isspacep.local", is_space<kLocalWindow>, "p=q", Counter::kPredicate);
+  t->add("isspacep.param", is_space<kParameterWindow>, "p=q", Counter::kPredicate);
+  t->add("isspacep.global", is_space<0>, "p=q", Counter::kPredicate);
 }
 
 }  // namespace flashdelta::emulator

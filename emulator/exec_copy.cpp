@@ -210,7 +210,7 @@ void copy_bulk(Warp& w, const Instruction& i) {
     shared.mask = global.mask = 1u << l;
     if (bytes % 16 != 0) {
       w.block->report(w, static_cast<int>(l), FindingKind::kSharedMisaligned,
-                      fmt::format("a bulk copy of {} bytes: no multiple of 16", bytes));
+                      "a bulk copy of " + std::to_string(bytes) + " bytes: no multiple of 16");
       continue;
     }
     const Target* targets[32];
@@ -270,7 +270,7 @@ void AddCopy(OpcodeTable* t) {
          {copy_bulk<false, true>, "=mmr", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.async.bulk.commit_group", {commit_bulk, "=", Counter::kOther, kMayPreempt});
   t->add("cp.async.bulk.wait_group{,.read}", {wait_bulk, "=l", Counter::kOther, kMayPreempt});
-  t->add("cp.async.bulk.prefetch.L2.global", {prefetch_bulk, "=mr", Counter::kOther});
+  t->add("cp.async.bulk.prefetch.L2.global", prefetch_bulk, "=mr", Counter::kOther);
 }
 
 }  // namespace HWY_NAMESPACE

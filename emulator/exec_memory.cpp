@@ -45,8 +45,7 @@ Space resolve_generic(Warp& w, Addresses* a) {
 void check_private(Warp& w, Addresses* a, U64 limit, U32 bytes, const char* what) {
   for (U32 l = 0; l < 32; ++l) {
     if (!in(a->mask, l) || (a->at[l] <= limit && a->at[l] + bytes <= limit)) continue;
-    w.block->report(w, static_cast<int>(l), FindingKind::kLocalOutOfBounds,
-                    fmt::format("{}: {} bytes at byte {} of {}", what, bytes, a->at[l], limit));
+    w.block->report_private_address(w, l, what, a->at[l], bytes, limit);
     a->mask &= ~(1u << l);
   }
 }

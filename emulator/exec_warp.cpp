@@ -180,7 +180,7 @@ void add_warp_opcodes(OpcodeTable* t) {
   reduction_row<uint32_t>(t, "redux.sync.and.b32", [](uint32_t a, uint32_t b) { return a & b; });
   reduction_row<uint32_t>(t, "redux.sync.or.b32", [](uint32_t a, uint32_t b) { return a | b; });
   reduction_row<uint32_t>(t, "redux.sync.xor.b32", [](uint32_t a, uint32_t b) { return a ^ b; });
-  t->add("activemask.b32", {active_mask, "r=", Counter::kVote});
+  t->add("activemask.b32", active_mask, "r=", Counter::kVote);
   t->add("elect.sync", {elect, "ro=r", Counter::kVote, kMayPreempt});
   t->add("bar.warp.sync", {warp_barrier, "=r", Counter::kWarpSync, kMayPreempt});
 }

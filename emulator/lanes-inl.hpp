@@ -7,13 +7,11 @@
 #define FLASHDELTA_EMULATOR_LANES_INL
 #endif
 
-#include <fmt/format.h>
 #include <hwy/highway.h>
 
 #include <bit>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -36,14 +34,11 @@ HWY_INLINE bool in(uint32_t mask, uint32_t lane) { return (mask >> lane & 1) != 
 template <class... Slots>
 HWY_INLINE void propagate(Warp& w, uint32_t destination, Slots... sources) {
   const uint32_t poison = (w.poison[sources] | ... | 0u);
-  uint32_t& d = w.poison[destination];
-  if ((poison | d) == 0) return;
-  if ((poison & w.mask) != 0) {
-    Origin from;
-    (void)((w.poison[sources] != 0 ? (from = w.origin[sources], true) : false) || ...);
-    w.origin[destination] = from;
-  }
-  d = (d & ~w.mask) | (poison & w.mask);
+  if ((poison | w.poison[destination]) == 0) [[likely]]
+    return;
+  const Origin* from = nullptr;
+  ((from = from == nullptr && w.poison[sources] != 0 ? &w.origin[sources] : from), ...);
+  w.set_poison(destination, poison, from);
 }
 
 HWY_INLINE void set_defined(Warp& w, uint32_t destination) { w.poison[destination] &= ~w.mask; }
@@ -81,16 +76,20 @@ HWY_NOINLINE void merge_lanes(T* d, const T* result, uint32_t mask) {
   for (uint32_t l = 0; l < 32; ++l) d[l] = in(mask, l) ? result[l] : d[l];
 }
 
+template <class Op, class D, class... S>
+HWY_INLINE void compute_lanes(typename Lane<D>::Storage* result, const typename Lane<S>::Storage*... s) {
+#pragma GCC ivdep
+  for (uint32_t l = 0; l < 32; ++l) result[l] = Lane<D>::put(Op{}(Lane<S>::get(s[l])...));
+}
+
 // Inactive lanes are computed too, and thrown away: no operation here can trap.
 template <class Op, class D, class... S, size_t... k>
 HWY_INLINE void elementwise_over(Warp& w, const Instruction& i, std::index_sequence<k...>) {
   using Storage = typename Lane<D>::Storage;
   Storage* d = w.lanes<Storage>(i.operand[0]);
-  const std::tuple<const typename Lane<S>::Storage*...> s{w.lanes<typename Lane<S>::Storage>(i.operand[1 + k])...};
   Storage scratch[32];
   Storage* result = w.mask == kAllLanes ? d : scratch;
-#pragma GCC ivdep
-  for (uint32_t l = 0; l < 32; ++l) result[l] = Lane<D>::put(Op{}(Lane<S>::get(std::get<k>(s)[l])...));
+  compute_lanes<Op, D, S...>(result, w.lanes<typename Lane<S>::Storage>(i.operand[1 + k])...);
   if (result == scratch) merge_lanes(d, scratch, w.mask);
   propagate(w, i.operand[0], i.operand[1 + k]...);
 }
@@ -100,9 +99,12 @@ void elementwise(Warp& w, const Instruction& i) {
   elementwise_over<Op, D, S...>(w, i, std::index_sequence_for<S...>());
 }
 
+template <class D, class... S>
+constexpr char kLetters[] = {Lane<D>::kLetter, '=', Lane<S>::kLetter..., '\0'};
+
 template <class Op, class D, class... S>
 void add_elementwise(OpcodeTable* t, std::string_view name, Counter counter, D (Op::*)(S...) const) {
-  t->add(name, {elementwise<Op, D, S...>, {Lane<D>::kLetter, '=', Lane<S>::kLetter...}, counter});
+  t->add(name, elementwise<Op, D, S...>, kLetters<D, S...>, counter);
 }
 
 // A row whose operand kinds are the lambda's types: uint16_t is h, uint32_t and int32_t r, float f, and so on.
@@ -173,10 +175,11 @@ template <class Op, class T>
 void add_compare(OpcodeTable* t, std::string_view condition, std::string_view types, bool (Op::*)(T, T) const) {
   const std::string letter(1, Lane<T>::kLetter);
   const std::string form = "po=" + letter + letter;
-  t->add(fmt::format("setp.{}.{}", condition, types), {compare<Op, T>, form, Counter::kPredicate});
+  const std::string name = "setp." + std::string(condition) + ".";
+  t->add(name + std::string(types), compare<Op, T>, form.c_str(), Counter::kPredicate);
   const char* combinations[] = {"and", "or", "xor"};
   for (int32_t k = 0; k < 3; ++k) {
-    t->add(fmt::format("setp.{}.{}.{}", condition, combinations[k], types),
+    t->add(name + combinations[k] + "." + std::string(types),
            {compare<Op, T>, form + "p", Counter::kPredicate, 0, 0, 1, k});
   }
 }

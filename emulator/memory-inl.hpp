@@ -54,11 +54,7 @@ HWY_INLINE void check_shared(Warp& w, Addresses* a, U32 bytes, U32 align, const 
     return;
   for (U32 l = 0; l < 32; ++l) {
     if (!in(static_cast<U32>(bad), l)) continue;
-    const bool outside = limit < bytes || a->at[l] > last;
-    w.block->report(w, static_cast<int>(l), outside ? FindingKind::kSharedOutOfBounds : FindingKind::kSharedMisaligned,
-                    outside ? fmt::format("{}: {} bytes at byte {} of {} bytes of shared memory", what, bytes,
-                                          static_cast<int64_t>(a->at[l]), limit)
-                            : fmt::format("{}: shared byte {} is no multiple of {}", what, a->at[l], align));
+    w.block->report_shared_address(w, l, what, a->at[l], bytes, align);
   }
   a->mask &= ~static_cast<U32>(bad);
 }
@@ -77,18 +73,7 @@ HWY_INLINE void check_global(Warp& w, const Instruction& i, Addresses* a, U32 by
         target != nullptr && (writes ? target->region->access.writable : target->region->access.readable);
     if (allowed && a->at[l] % align == 0) continue;
     a->mask &= ~(1u << l);
-    if (allowed) {
-      w.block->report(w, static_cast<int>(l), FindingKind::kGlobalMisaligned,
-                      fmt::format("{}: {} is not aligned to {} bytes", what,
-                                  w.block->launch_state().memory->describe(a->at[l]), align));
-    } else {
-      w.block->report(
-          w, static_cast<int>(l), FindingKind::kGlobalOutOfBounds,
-          fmt::format("{}: {} bytes at {}{}", what, bytes, w.block->launch_state().memory->describe(a->at[l]),
-                      target == nullptr ? ""
-                      : writes          ? ", which is read-only"
-                                        : ", which is write-only"));
-    }
+    w.block->report_global_address(w, l, what, a->at[l], bytes, align, target, writes);
   }
 }
 
@@ -200,8 +185,7 @@ HWY_INLINE void note_shared_writes(Warp& w, const Addresses& a, U32 bytes, bool 
 HWY_INLINE bool require_whole_warp(Warp& w, const char* what) {
   if (w.mask == kAllLanes) [[likely]]
     return true;
-  (void)w.block->fatal(w, -1, FindingKind::kDivergence,
-                       fmt::format("{} is executed by the whole warp, but only lanes {:#010x} reach it", what, w.mask));
+  w.block->report_partial_warp(w, what);
   return false;
 }
 

@@ -73,6 +73,10 @@ void OpcodeTable::add(std::string_view name, const OpcodeRow& row) {
   }
 }
 
+void OpcodeTable::add(std::string_view name, Handler run, const char* operands, Counter counter) {
+  add(name, OpcodeRow{run, operands, counter});
+}
+
 const OpcodeRow* OpcodeTable::find(const std::string& canonical_name) const {
   auto row = rows_.find(canonical_name);
   return row == rows_.end() ? nullptr : &row->second;
@@ -84,6 +88,7 @@ const OpcodeTable& opcode_table() {
     add_convert_opcodes(&t);  // general conversions first: where a later file has a faster form, the later row stands
     add_integer_opcodes(&t);
     add_float_opcodes(&t);
+    add_rare_float_opcodes(&t);
     add_half_opcodes(&t);
     add_memory_opcodes(&t);
     add_copy_opcodes(&t);

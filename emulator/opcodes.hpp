@@ -33,6 +33,7 @@ class OpcodeTable {
  public:
   // `name` may hold {a,b} alternatives, also several of them.
   void add(std::string_view name, const OpcodeRow& row);
+  void add(std::string_view name, Handler run, const char* operands, Counter counter);
   const OpcodeRow* find(const std::string& canonical_name) const;
 
  private:
@@ -45,6 +46,7 @@ std::string canonical_opcode(std::string_view opcode);
 // One function an exec_*.cpp file; each adds the rows whose handlers it holds.
 void add_integer_opcodes(OpcodeTable* table);
 void add_float_opcodes(OpcodeTable* table);
+void add_rare_float_opcodes(OpcodeTable* table);
 void add_half_opcodes(OpcodeTable* table);
 void add_convert_opcodes(OpcodeTable* table);
 void add_memory_opcodes(OpcodeTable* table);

@@ -91,6 +91,11 @@ struct SpecialSlot {
   Special special = Special::kZero;
 };
 
+struct ConstantPredicate {
+  uint32_t index = 0;
+  bool value = false;
+};
+
 struct Kernel {
   KernelInfo info;
   std::vector<Instruction> code;
@@ -99,9 +104,11 @@ struct Kernel {
   uint32_t predicates = 0;
   std::vector<ConstantSlot> constants;
   std::vector<SpecialSlot> specials;
+  std::vector<ConstantPredicate> constant_predicates;
   uint32_t dynamic_shared_offset = 0;  // static arrays first
   uint32_t granule = 4;                // the smallest shared access, at most 4 bytes
-  uint32_t global_granule = 4;         // the smallest global store, at most 4 bytes
+  bool has_bulk_copies = false;
+  uint32_t global_granule = 4;  // the smallest global store, at most 4 bytes
 };
 
 struct Program {

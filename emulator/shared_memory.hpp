@@ -61,31 +61,25 @@ class SharedMemory {
   void land(uint32_t address, uint32_t bytes, Epoch epoch, ByteState state);
 
  private:
-  struct Record {
-    Epoch* write;
-    ByteState* state;
-    int32_t* pc;
-    Epoch* reads;
-  };
-  struct Layer {
-    std::vector<Epoch> write;
-    std::vector<ByteState> state;
-    std::vector<int32_t> pc;
-    std::vector<Epoch> reads;  // [record][agent]
-  };
-
-  Record record(Layer& layer, uint32_t index) {
-    return {&layer.write[index], &layer.state[index], &layer.pc[index], &layer.reads[size_t{index} * stride_]};
+  // Words of one record: every agent's last read, then the last write, its instruction, and the state.
+  using Record = uint32_t*;
+  using Layer = std::vector<uint32_t>;
+  Epoch& write_of(Record r) const { return r[stride_]; }
+  uint32_t& pc_of(Record r) const { return r[stride_ + 1]; }
+  uint32_t& state_of(Record r) const { return r[stride_ + 2]; }
+  Record record(Layer& layer, uint32_t index) const { return layer.data() + size_t{index} * (stride_ + 4); }
+  ByteState state_at(const Layer& layer, uint32_t index) const {
+    return static_cast<ByteState>(layer[size_t{index} * (stride_ + 4) + stride_ + 2]);
   }
   bool is_whole_cell(uint32_t address, uint32_t bytes) const {
-    return bytes == 16 && address % 16 == 0 && cells_.state[address / 16] != ByteState::kSplit;
+    return bytes == 16 && address % 16 == 0 && state_at(cells_, address / 16) != ByteState::kSplit;
   }
   void split(uint32_t cell);
   void unify(uint32_t cell);
-  const Conflict* read_record(const Record& r, const Accessor& who, uint32_t lane, uint32_t address, ByteState* state);
-  const Conflict* write_record(const Record& r, const Accessor& who, uint32_t lane, uint32_t address, ByteState state,
+  const Conflict* read_record(Record r, const Accessor& who, uint32_t lane, uint32_t address, ByteState* state);
+  const Conflict* write_record(Record r, const Accessor& who, uint32_t lane, uint32_t address, ByteState state,
                                int32_t pc);
-  const Conflict* find_reader(const Record& r, const Accessor& who, uint32_t lane, uint32_t address);
+  const Conflict* find_reader(Record r, const Accessor& who, uint32_t lane, uint32_t address);
   const Conflict* conflict(FindingKind kind, uint32_t address, Epoch other, int32_t pc) {
     conflict_ = {kind, address, other, pc};
     return &conflict_;
@@ -111,20 +105,20 @@ class SharedMemory {
   Conflict conflict_;
 };
 
-inline const Conflict* SharedMemory::read_record(const Record& r, const Accessor& who, uint32_t lane, uint32_t address,
+inline const Conflict* SharedMemory::read_record(Record r, const Accessor& who, uint32_t lane, uint32_t address,
                                                  ByteState* state) {
   const Conflict* found = nullptr;
-  if (*r.state != ByteState::kWritten) [[unlikely]] {
-    if (*r.state == ByteState::kInFlight) {
-      found = conflict(FindingKind::kAsyncCopyNotWaited, address, *r.write, *r.pc);
+  if (const auto now = static_cast<ByteState>(state_of(r)); now != ByteState::kWritten) [[unlikely]] {
+    if (now == ByteState::kInFlight) {
+      found = conflict(FindingKind::kAsyncCopyNotWaited, address, write_of(r), static_cast<int32_t>(pc_of(r)));
     } else {
-      *state = *r.state;
+      *state = now;
     }
   }
-  if (found == nullptr && !ordered(*r.write, who, lane)) [[unlikely]] {
-    found = conflict(race_kind(*r.write, who), address, *r.write, *r.pc);
+  if (found == nullptr && !ordered(write_of(r), who, lane)) [[unlikely]] {
+    found = conflict(race_kind(write_of(r), who), address, write_of(r), static_cast<int32_t>(pc_of(r)));
   }
-  Epoch& last = r.reads[who.agent];
+  Epoch& last = r[who.agent];
   const uint32_t now = who.clocks[who.agent];
   const bool others_too = epoch_clock(last) == now && epoch_lane(last) != lane;
   last = make_epoch(now, who.agent, others_too ? kManyLanes : lane);
@@ -145,25 +139,25 @@ inline const Conflict* SharedMemory::read(const Accessor& who, uint32_t lane, ui
   return found;
 }
 
-inline const Conflict* SharedMemory::write_record(const Record& r, const Accessor& who, uint32_t lane, uint32_t address,
+inline const Conflict* SharedMemory::write_record(Record r, const Accessor& who, uint32_t lane, uint32_t address,
                                                   ByteState state, int32_t pc) {
   const Conflict* found = nullptr;
-  if (*r.state == ByteState::kInFlight) [[unlikely]] {
-    found = conflict(FindingKind::kWriteOverAsyncCopy, address, *r.write, *r.pc);
-  } else if (!ordered(*r.write, who, lane)) [[unlikely]] {
-    found = conflict(race_kind(*r.write, who), address, *r.write, *r.pc);
+  if (static_cast<ByteState>(state_of(r)) == ByteState::kInFlight) [[unlikely]] {
+    found = conflict(FindingKind::kWriteOverAsyncCopy, address, write_of(r), static_cast<int32_t>(pc_of(r)));
+  } else if (!ordered(write_of(r), who, lane)) [[unlikely]] {
+    found = conflict(race_kind(write_of(r), who), address, write_of(r), static_cast<int32_t>(pc_of(r)));
   }
   // All agents at once: a reader whose clock we have not passed may still be reading. Our own epoch always looks so.
   int32_t unordered = 0;
   for (uint32_t a = 0; a < stride_; ++a) {
-    unordered |= static_cast<int32_t>(r.reads[a] >> 12) >= static_cast<int32_t>(who.clocks[a] + (a != who.agent));
+    unordered |= static_cast<int32_t>(r[a] >> 12) >= static_cast<int32_t>(who.clocks[a] + (a != who.agent));
   }
   if (unordered != 0 && found == nullptr) [[unlikely]]
     found = find_reader(r, who, lane, address);
-  *r.write = make_epoch(who.clocks[who.agent], who.agent, lane);
-  *r.state = state;
-  *r.pc = pc;
-  for (uint32_t a = 0; a < stride_; ++a) r.reads[a] = 0;
+  write_of(r) = make_epoch(who.clocks[who.agent], who.agent, lane);
+  state_of(r) = static_cast<uint32_t>(state);
+  pc_of(r) = static_cast<uint32_t>(pc);
+  for (uint32_t a = 0; a < stride_; ++a) r[a] = 0;
   return found;
 }
 
@@ -183,24 +177,17 @@ inline const Conflict* SharedMemory::write(const Accessor& who, uint32_t lane, u
 }
 
 inline void SharedMemory::split(uint32_t cell) {
-  if (cells_.state[cell] == ByteState::kSplit) return;
+  if (state_at(cells_, cell) == ByteState::kSplit) return;
   const uint32_t per_cell = 16u >> shift_;
   for (uint32_t g = cell * per_cell; g < (cell + 1) * per_cell; ++g) {
-    granules_.write[g] = cells_.write[cell];
-    granules_.state[g] = cells_.state[cell];
-    granules_.pc[g] = cells_.pc[cell];
-    std::copy_n(&cells_.reads[size_t{cell} * stride_], stride_, &granules_.reads[size_t{g} * stride_]);
+    std::copy_n(record(cells_, cell), stride_ + 3, record(granules_, g));
   }
-  cells_.state[cell] = ByteState::kSplit;
+  state_of(record(cells_, cell)) = static_cast<uint32_t>(ByteState::kSplit);
 }
 
 // After one write of all sixteen bytes the granules are alike again.
 inline void SharedMemory::unify(uint32_t cell) {
-  const uint32_t g = cell * (16u >> shift_);
-  cells_.write[cell] = granules_.write[g];
-  cells_.state[cell] = granules_.state[g];
-  cells_.pc[cell] = granules_.pc[g];
-  std::copy_n(&granules_.reads[size_t{g} * stride_], stride_, &cells_.reads[size_t{cell} * stride_]);
+  std::copy_n(record(granules_, cell * (16u >> shift_)), stride_ + 3, record(cells_, cell));
 }
 
 }  // namespace flashdelta::emulator

@@ -25,8 +25,7 @@ extern "C" __global__ void early_returns(int* out) {
       return;
     }
   }
-  const unsigned here = __activemask();
-  out[i] = x + 1000 * __popc(here);
+  out[i] = x;
 }
 
 // After the lanes have met, warp-wide instructions are whole again.
