@@ -6,7 +6,7 @@
 
 namespace flashdelta {
 
-// Tokens a chunk. Fixed: with 64 the buffers do not fit 99 KiB at head size 128.
+// Tokens a chunk. Fixed: with 64, 99 KiB leave room for 32 value columns at head size 128, too few warps.
 inline constexpr int gated_delta_chunk = 32;
 
 // Chunk preparation, a block a chunk and key head.
