@@ -8,7 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # B, HQ, HK, T, D, causal
 SHAPES = [(4, 8, 8, 8192, 128, False), (4, 16, 16, 4096, 128, False), (4, 16, 16, 4096, 128, True),
-          (1, 16, 16, 16384, 128, True), (4, 32, 32, 4096, 64, False), (4, 32, 32, 4096, 64, True)]
+          (1, 16, 16, 16384, 128, True), (4, 32, 32, 4096, 64, False), (4, 32, 32, 4096, 64, True),
+          (2, 16, 16, 4096, 256, False), (2, 16, 16, 4096, 256, True), (4, 16, 2, 4096, 256, True)]
 
 
 def time_ms(call, runs):
