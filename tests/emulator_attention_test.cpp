@@ -158,6 +158,17 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatorAttentionCases, testing::ValuesIn(small_at
 
 class EmulatorAttention : public NeedsKernels<testing::Test> {};
 
+// In a workspace of exactly the size asked for, its bytes NaN.
+Status emulate(EmulatorDevice& device, const AttentionProblem& problem) {
+  const ArchProfile& arch = *device.info().arch;
+  size_t bytes = 0;
+  FLASHDELTA_RETURN_IF_ERROR(attention_forward_workspace_on(problem, arch, device.info().sm_count, &bytes));
+  std::vector<float> workspace(bytes / 4 + 1, std::numeric_limits<float>::quiet_NaN());
+  const Status status = attention_forward_on(device, arch, problem, workspace.data(), nullptr);
+  EXPECT_TRUE(std::isnan(workspace.back())) << "wrote past the workspace";
+  return status;
+}
+
 // On a device of its own, with that seed's order of warps and blocks; gaps between rows must stay NaN.
 emulator::Counters expect_right_on_emulator(const AttentionOptions& options, uint32_t seed,
                                             const std::function<void(AttentionCall&)>& change = {}) {
@@ -170,9 +181,8 @@ emulator::Counters expect_right_on_emulator(const AttentionOptions& options, uin
   }
   AttentionProblem problem;
   EXPECT_TRUE(make_problem(call.arguments(), &problem).ok());
-  const ArchProfile& arch = *parse_arch("sm120");
-  EmulatorDevice device(arch, 2, seed);
-  const Status status = attention_forward_on(device, arch, problem, nullptr);
+  EmulatorDevice device(*parse_arch("sm120"), 2, seed);
+  const Status status = emulate(device, problem);
   EXPECT_TRUE(status.ok()) << status.message;
   call.check();
   EXPECT_EQ(device.counters()[Counter::kSharedWavefronts], device.counters()[Counter::kSharedWavefrontsIdeal]);
@@ -271,16 +281,58 @@ TEST_F(EmulatorAttention, WildIndicesStayInside) {
     AttentionCall call(x);
     AttentionProblem problem;
     ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-    const ArchProfile& arch = *parse_arch("sm120");
     std::vector<int64_t> used = {1'000'000'000'000, -5};
     std::vector<int32_t> wild(static_cast<size_t>(2 * (keys == Keys::paged ? problem.page_table.row_stride : 1)));
     for (size_t i = 0; i < wild.size(); i++) wild[i] = i % 2 == 0 ? -100 : 2'000'000'000;
     problem.seqused_k.data = used.data();
     if (keys == Keys::paged) problem.page_table.data = wild.data();
     if (keys == Keys::cached) problem.cache_batch_idx.data = wild.data();
-    EmulatorDevice device(arch, 2, 1);
-    const Status status = attention_forward_on(device, arch, problem, nullptr);
+    EmulatorDevice device(*parse_arch("sm120"), 2, 1);
+    const Status status = emulate(device, problem);
     EXPECT_TRUE(status.ok()) << status.message;
+  }
+}
+
+// Few rows against many keys: blocks share the keys, and another kernel adds up what they found.
+TEST_F(EmulatorAttention, SplitKeys) {
+  AttentionOptions x;
+  x.heads_q = 6, x.heads_k = 2;
+  x.k = {1500, 0, 700};
+  x.causal = true;
+  for (const int64_t dim : {64, 128, 256, 512}) {
+    x.head_dim = dim, x.head_dim_v = dim == 128 ? 72 : dim;
+    x.dtype = dim == 128 ? FLASHDELTA_FP16 : FLASHDELTA_BF16;
+    x.o_dtype = dim == 64 ? FLASHDELTA_FP32 : FLASHDELTA_NONE;
+    x.keys = dim == 256 ? Keys::paged : dim == 512 ? Keys::dense : Keys::packed;
+    x.packed_q = dim != 64;
+    x.q = x.packed_q ? std::vector<int64_t>{1, 3, 2} : std::vector<int64_t>{2, 2, 2};
+    x.sink = dim != 128;
+    x.lse = dim != 512;
+    x.window_left = dim == 256 ? 600 : -1;
+    x.seed = static_cast<uint64_t>(dim);
+    AttentionCall call(x);
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    ForwardChoice choice;
+    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    EXPECT_GT(choice.splits, 3);
+    expect_right_on_emulator(x, 1);
+  }
+}
+
+// The same call gives the same bits, in whatever order blocks run.
+TEST_F(EmulatorAttention, SplitKeysHaveOneAnswer) {
+  AttentionOptions x = packed({2}, {2000});
+  x.heads_q = 4;
+  AttentionCall call(x);
+  AttentionProblem problem;
+  ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+  std::vector<char> first;
+  for (uint32_t seed = 0; seed < 4; seed++) {
+    EmulatorDevice device(*parse_arch("sm120"), 2, seed);
+    ASSERT_TRUE(emulate(device, problem).ok());
+    if (seed == 0) first = call.o_memory();
+    EXPECT_EQ(call.o_memory(), first);
   }
 }
 

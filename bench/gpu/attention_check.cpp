@@ -1,8 +1,9 @@
 // Runs every attention forward kernel that this build has machine code for, on the card at hand, below the library.
 //
 //   attention_check check            hostile shapes against float64; exits 1 on an error beyond tolerance
-//   attention_check time [RUNS]      benchmark shapes: TFLOP/s held to SM120's residency, and not; rows sampled for
-//   error attention_check time RUNS HEADS  the same with HEADS heads in flight
+//   attention_check time [RUNS]      benchmark shapes: TFLOP/s held to SM120's residency, and not; error of sampled
+//                                    rows
+//   attention_check time RUNS HEADS  the same with HEADS heads in flight
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -59,7 +60,7 @@ class Kernel {
     CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                shared_bytes));
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.gridDim = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(row_.config.value_parts));
     config.blockDim = dim3(row_.config.threads());
     config.dynamicSmemBytes = shared_bytes;
     void* arguments[] = {const_cast<AttentionForwardParams*>(&params)};
@@ -119,6 +120,9 @@ int check(const cudaDeviceProp& card) {
     for (const AttentionShape& s : hostile_shapes(row.config.head_dim - 8, row.config.head_dim_v - 24)) {
       shapes.push_back(s);
     }
+    if (row.config.general) {
+      for (size_t i = 0; i < shapes.size(); i += 3) shapes[i].softcap = 2;
+    }
     for (const AttentionShape& shape : shapes) {
       AttentionProblem16 problem(shape, row.config.element, seed++);
       run(kernel, row, problem, shape.packed, 3, row.config.shared_bytes(), 0);
@@ -141,9 +145,11 @@ struct Timing {
   int batch, heads_q, heads_k, length, head_dim;
   bool causal;
 };
-constexpr Timing timings[] = {{4, 8, 8, 8192, 128, false},  {4, 16, 16, 4096, 128, false},
-                              {4, 16, 16, 4096, 128, true}, {1, 16, 16, 16384, 128, true},
-                              {4, 32, 32, 4096, 64, false}, {4, 32, 32, 4096, 64, true}};
+constexpr Timing timings[] = {
+    {4, 8, 8, 8192, 128, false},   {4, 16, 16, 4096, 128, false}, {4, 16, 16, 4096, 128, true},
+    {1, 16, 16, 16384, 128, true}, {4, 32, 32, 4096, 64, false},  {4, 32, 32, 4096, 64, true},
+    {2, 16, 16, 4096, 256, false}, {2, 16, 16, 4096, 256, true},  {4, 16, 2, 4096, 256, true},
+    {4, 16, 16, 4096, 96, false},  {4, 16, 16, 4096, 96, true}};
 
 int time_all(const cudaDeviceProp& card, int runs, int heads_in_flight) {
   std::printf("%-34s %-26s %10s %10s %9s\n", "row", "B H/HK T D", "SM120 held", "free", "error o");

@@ -28,6 +28,7 @@ struct AttentionShape {
   double scale = 1;         // times 1 / sqrt(head_dim)
   float magnitude = 1;      // of q
   float ramp = 0;           // key j's first feature grows by this much a token, so that logits climb
+  double softcap = 0;       // rows with general alone
   bool contiguous = false;  // else poison lies between heads and between tokens
 
   std::string text() const {
@@ -91,6 +92,11 @@ class AttentionProblem16 {
     p.window_left = shape_.window_left, p.window_right = shape_.window_right;
     p.o_is_fp32 = shape_.fp32_output;
     p.scale_log2 = static_cast<float>(scale() * 1.4426950408889634);
+    if (shape_.softcap > 0) {
+      p.scale_log2 = 1;
+      p.softcap_in = static_cast<float>(scale() / shape_.softcap);
+      p.softcap_log2 = static_cast<float>(shape_.softcap * 1.4426950408889634);
+    }
     const int64_t longest = *std::max_element(shape_.lengths_q.begin(), shape_.lengths_q.end());
     p.q_tiles = static_cast<int32_t>((longest * p.group + config.block_q - 1) / config.block_q);
     p.heads_in_flight = std::min(heads_in_flight, p.heads_k * p.batch);
@@ -119,6 +125,7 @@ class AttentionProblem16 {
                value(k_, cu_k_[sequence] + j, head / shape_.group, d);
       }
       s[j - first] = dot * scale();
+      if (shape_.softcap > 0) s[j - first] = shape_.softcap * std::tanh(s[j - first] / shape_.softcap);
       largest = std::max(largest, s[j - first]);
     }
     for (double& x : s) sum += x = std::exp(x - largest);

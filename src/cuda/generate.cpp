@@ -28,6 +28,17 @@ std::string forward_source(size_t index) {
   return text.str();
 }
 
+std::string combine_source(size_t index) {
+  const ForwardCombineRow& row = forward_combine_rows[index];
+  std::ostringstream text;
+  text << "#include \"cuda/attention/combine.cuh\"\n#include \"cuda/attention/rows.hpp\"\n\n"
+       << "constexpr auto row = flashdelta::forward_combine_rows[" << index << "];\n\n"
+       << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
+       << "    flashdelta_" << row.name << "(const __grid_constant__ flashdelta::AttentionCombineParams params) {\n"
+       << "  flashdelta::attention::combine<row.config>(params);\n}\n";
+  return text.str();
+}
+
 // kind: "prepare" or "forward", which names the table, the header and the function.
 std::string gated_delta_source(const std::string& kind, const char* name, size_t index) {
   std::ostringstream text;
@@ -62,6 +73,7 @@ int main(int argc, char** argv) {
               << row.resident_blocks << '\t' << row.register_ceiling << '\t' << row.tuned << '\n';
   };
   for (size_t i = 0; i < std::size(forward_rows); i++) add(forward_rows[i], forward_source(i));
+  for (size_t i = 0; i < std::size(forward_combine_rows); i++) add(forward_combine_rows[i], combine_source(i));
   for (size_t i = 0; i < std::size(gated_delta_prepare_rows); i++) {
     const auto& row = gated_delta_prepare_rows[i];
     add(row, gated_delta_source("prepare", row.name, i));

@@ -27,6 +27,8 @@ QueryRows query_rows(const AttentionProblem& p, int sm_count) {
   return {p.max_q * p.group(), p.heads_k * p.batch, sm_count};
 }
 
+int64_t outer_q(const AttentionProblem& p) { return p.cu_seqlens_q ? 1 : p.batch; }
+
 Status check_alignment(std::string_view name, const Rows& rows) {
   const int64_t size = dtype_size(rows.dtype);
   const bool aligned = reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.outer_stride * size % 16 == 0 &&
@@ -48,32 +50,53 @@ int64_t reach(const Rows& rows, int64_t outer, int64_t tokens, int64_t heads, in
   return (outer - 1) * rows.outer_stride + (tokens - 1) * rows.token_stride + (heads - 1) * rows.head_stride + features;
 }
 
-std::vector<Region> regions_of(const AttentionProblem& p) {
-  const int64_t outer_q = p.cu_seqlens_q ? 1 : p.batch;
-  const int64_t size = dtype_size(p.q.dtype);
-  const int64_t tokens_k = p.page_table ? p.page_size : p.dense_k;
+void add_ints(std::vector<Region>* regions, const char* name, const Ints& ints, int64_t count) {
+  if (ints) regions->push_back(region(name, ints.data, count, dtype_size(ints.dtype)));
+}
+
+std::vector<Region> inputs_of(const AttentionProblem& p) {
+  const int64_t size = dtype_size(p.q.dtype), tokens_k = p.page_table ? p.page_size : p.dense_k;
   std::vector<Region> regions = {
-      region("q", p.q.data, reach(p.q, outer_q, p.dense_q, p.heads_q, p.head_dim), size),
+      region("q", p.q.data, reach(p.q, outer_q(p), p.dense_q, p.heads_q, p.head_dim), size),
       region("k", p.k.data, reach(p.k, p.rows_k, tokens_k, p.heads_k, p.head_dim), size),
       region("v", p.v.data, reach(p.v, p.rows_k, tokens_k, p.heads_k, p.head_dim_v), size),
-      region("o", p.o.data, reach(p.o, outer_q, p.dense_q, p.heads_q, p.head_dim_v), dtype_size(p.o.dtype), true),
   };
-  if (p.lse != nullptr && outer_q > 0 && p.dense_q > 0) {
-    const int64_t count = (outer_q - 1) * p.lse_outer_stride + (p.heads_q - 1) * p.lse_head_stride + p.dense_q;
-    regions.push_back(region("lse", p.lse, count, 4, true));
-  }
-  for (const auto& [name, ints] : {std::pair{"cu_seqlens_q", &p.cu_seqlens_q}, {"cu_seqlens_k", &p.cu_seqlens_k}}) {
-    if (*ints) regions.push_back(region(name, ints->data, p.batch + 1, dtype_size(ints->dtype)));
-  }
-  for (const auto& [name, ints] : {std::pair{"seqused_k", &p.seqused_k}, {"cache_batch_idx", &p.cache_batch_idx}}) {
-    if (*ints) regions.push_back(region(name, ints->data, p.batch, dtype_size(ints->dtype)));
-  }
+  add_ints(&regions, "cu_seqlens_q", p.cu_seqlens_q, p.batch + 1);
+  add_ints(&regions, "cu_seqlens_k", p.cu_seqlens_k, p.batch + 1);
+  add_ints(&regions, "seqused_k", p.seqused_k, p.batch);
+  add_ints(&regions, "cache_batch_idx", p.cache_batch_idx, p.batch);
   if (p.page_table && p.batch > 0) {
-    const int64_t entries = (p.batch - 1) * p.page_table.row_stride + p.dense_k / p.page_size;
-    regions.push_back(region("page_table", p.page_table.data, entries, 4));
+    add_ints(&regions, "page_table", p.page_table, (p.batch - 1) * p.page_table.row_stride + p.dense_k / p.page_size);
   }
   if (p.sink) regions.push_back(region("sink", p.sink.data, p.heads_q, dtype_size(p.sink.dtype)));
   return regions;
+}
+
+std::vector<Region> outputs_of(const AttentionProblem& p) {
+  std::vector<Region> regions = {
+      region("o", p.o.data, reach(p.o, outer_q(p), p.dense_q, p.heads_q, p.head_dim_v), dtype_size(p.o.dtype), true)};
+  if (p.lse != nullptr && outer_q(p) > 0 && p.dense_q > 0) {
+    const int64_t count = (outer_q(p) - 1) * p.lse_outer_stride + (p.heads_q - 1) * p.lse_head_stride + p.dense_q;
+    regions.push_back(region("lse", p.lse, count, 4, true));
+  }
+  return regions;
+}
+
+// Rows of o in all, and bytes of a part's o and lse.
+int64_t rows_of_o(const AttentionProblem& p) { return outer_q(p) * p.dense_q * p.heads_q; }
+int64_t part_bytes(const AttentionProblem& p) { return rows_of_o(p) * (p.head_dim_v + 1) * 4; }
+
+// How many blocks share a query tile's keys: as many as there is room for, each with at least kLeastTiles tiles. It
+// follows from shapes and the card alone, so the same call gives the same bits.
+int splits_for(const AttentionProblem& p, const ForwardConfig& config, int64_t blocks, int64_t resident) {
+  constexpr int64_t kLeastTiles = 4, kMostSplits = 32;  // a lane of the combining warp each
+  if (blocks == 0) return 1;
+  int64_t keys = p.max_k;
+  if (p.window_left >= 0 && p.window_right >= 0 && p.window_left < keys && p.window_right < keys) {
+    keys = std::min(keys, p.window_left + p.window_right + 1 + config.block_q / p.group());
+  }
+  const int64_t tiles = ceil_div(keys, config.block_kv);
+  return static_cast<int>(std::clamp<int64_t>(std::min(resident / blocks, tiles / kLeastTiles), 1, kMostSplits));
 }
 
 }  // namespace
@@ -100,16 +123,22 @@ Status attention_forward_supported(const AttentionProblem& p) {
   return {};
 }
 
-Status choose_forward_row(const AttentionProblem& p, const ArchProfile& arch, int sm_count, const ForwardRow** chosen) {
+Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm_count, ForwardChoice* choice) {
   FLASHDELTA_RETURN_IF_ERROR(attention_forward_supported(p));
   const QueryRows work = query_rows(p, sm_count);
-  const ForwardRow* best = choose_forward_row(arch, rows_for(p), work);
-  if (best == nullptr) {
+  choice->row = choose_forward_row(arch, rows_for(p), work);
+  choice->splits = 1;
+  if (choice->row == nullptr) {
     return not_supported(
         fmt::format("q: no kernel for head sizes {} and {} fits {}", p.head_dim, p.head_dim_v, arch.name));
   }
-  if (work.blocks(best->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
-  *chosen = best;
+  if (work.blocks(choice->row->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  const ForwardRow* general =
+      choose_forward_row(arch, forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, true), work);
+  if (general == nullptr || rows_of_o(p) > kMostTokens) return {};
+  const int64_t blocks = work.blocks(general->config) * general->config.value_parts;
+  const int splits = splits_for(p, general->config, blocks, int64_t{sm_count} * general->resident_blocks);
+  if (splits > 1) *choice = {general, splits};
   return {};
 }
 
@@ -177,23 +206,107 @@ uint32_t held_shared_bytes(const DeviceInfo& device, const ArchProfile& arch, in
   return static_cast<uint32_t>(std::clamp(rounded, bytes, device.shared_bytes_block));
 }
 
-Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* stream) {
-  const ForwardRow* row = nullptr;
-  FLASHDELTA_RETURN_IF_ERROR(choose_forward_row(p, arch, device.info().sm_count, &row));
-  const int64_t count = query_rows(p, device.info().sm_count).blocks(row->config);
-  if (count == 0) return {};
-  const AttentionForwardParams params = forward_params(p, row->config);
+namespace {
+
+// The same tensors in the workspace: o [splits,rows,DV] in fp32, lse [splits,B,HQ,TQ].
+AttentionForwardParams into_workspace(const AttentionProblem& p, AttentionForwardParams params, int splits,
+                                      void* workspace) {
+  const int64_t rows = rows_of_o(p);
+  params.o = workspace;
+  params.lse = static_cast<float*>(workspace) + splits * rows * p.head_dim_v;
+  params.o_is_fp32 = 1;
+  params.o_head_stride = p.head_dim_v;
+  params.o_token_stride = p.heads_q * p.head_dim_v;
+  params.o_batch_stride = p.dense_q * params.o_token_stride;
+  params.lse_head_stride = p.dense_q;
+  params.lse_batch_stride = p.heads_q * p.dense_q;
+  params.o_split_stride = rows * p.head_dim_v;
+  params.lse_split_stride = rows;
+  params.splits = splits;
+  params.sink = nullptr;
+  return params;
+}
+
+AttentionCombineParams combine_params(const AttentionProblem& p, const AttentionForwardParams& direct,
+                                      const AttentionForwardParams& parts) {
+  AttentionCombineParams out{};
+  out.partial_o = static_cast<const float*>(parts.o);
+  out.partial_lse = parts.lse;
+  out.o = direct.o;
+  out.lse = direct.lse;
+  out.sink = direct.sink;
+  out.o_batch_stride = direct.o_batch_stride;
+  out.o_token_stride = direct.o_token_stride;
+  out.o_head_stride = direct.o_head_stride;
+  out.lse_batch_stride = direct.lse_batch_stride;
+  out.lse_head_stride = direct.lse_head_stride;
+  out.cu_seqlens_q = direct.cu_seqlens_q;
+  out.cu_seqlens_q_is_64 = direct.cu_seqlens_q_is_64;
+  out.sink_is_fp32 = direct.sink_is_fp32;
+  out.o_is_fp32 = direct.o_is_fp32;
+  out.batch = direct.batch;
+  out.tokens = direct.length_q;
+  out.heads = static_cast<int32_t>(p.heads_q);
+  out.head_dim_v = direct.head_dim_v;
+  out.rows = static_cast<int32_t>(rows_of_o(p));
+  out.splits = parts.splits;
+  return out;
+}
+
+Status launch_combine(Device& device, const AttentionProblem& p, const AttentionCombineParams& params, Region workspace,
+                      void* stream) {
+  const ForwardCombineRow* row = nullptr;
+  for (const ForwardCombineRow& r : forward_combine_rows) {
+    if ((r.config.element == Element::bf16) == (p.q.dtype == FLASHDELTA_BF16)) row = &r;
+  }
   const std::string kernel = fmt::format("flashdelta_{}", row->name);
-  const std::vector<Region> regions = regions_of(p);
+  std::vector<Region> regions = inputs_of(p);
+  for (const Region& output : outputs_of(p)) regions.push_back(output);
+  workspace.written = false, workspace.defined = true;
+  regions.push_back(workspace);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(row->config.value_parts), 1};
+  launch.grid = {static_cast<uint32_t>(ceil_div(params.rows, row->config.threads() / 32)), 1, 1};
   launch.threads = static_cast<uint32_t>(row->config.threads());
-  launch.dynamic_shared_bytes =
-      held_shared_bytes(device.info(), arch, row->config.shared_bytes(), row->config.threads());
   launch.parameters = std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
   return device.launch(launch, stream);
+}
+
+}  // namespace
+
+Status attention_forward_workspace_on(const AttentionProblem& p, const ArchProfile& arch, int sm_count, size_t* bytes) {
+  ForwardChoice choice;
+  FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, sm_count, &choice));
+  *bytes = choice.splits > 1 ? static_cast<size_t>(choice.splits * part_bytes(p)) : 0;
+  return {};
+}
+
+Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* workspace,
+                            void* stream) {
+  ForwardChoice choice;
+  FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, device.info().sm_count, &choice));
+  const ForwardConfig& config = choice.row->config;
+  const int64_t count = query_rows(p, device.info().sm_count).blocks(config);
+  if (count == 0) return {};
+  const bool split = choice.splits > 1;
+  const AttentionForwardParams direct = forward_params(p, config);
+  const AttentionForwardParams params = split ? into_workspace(p, direct, choice.splits, workspace) : direct;
+  const Region parts = region("workspace", workspace, choice.splits * part_bytes(p), 1, true);
+  std::vector<Region> regions = inputs_of(p);
+  for (const Region& output : split ? std::vector{parts} : outputs_of(p)) regions.push_back(output);
+  const std::string kernel = fmt::format("flashdelta_{}", choice.row->name);
+  KernelLaunch launch;
+  launch.kernel = kernel;
+  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(config.value_parts),
+                 static_cast<uint32_t>(choice.splits)};
+  launch.threads = static_cast<uint32_t>(config.threads());
+  launch.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, config.shared_bytes(), config.threads());
+  launch.parameters = std::as_bytes(std::span(&params, 1));
+  launch.regions = regions;
+  FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, stream));
+  if (!split) return {};
+  return launch_combine(device, p, combine_params(p, direct, params), parts, stream);
 }
 
 }  // namespace flashdelta

@@ -11,14 +11,23 @@ namespace flashdelta {
 // NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
 Status attention_forward_supported(const AttentionProblem& problem);
 
-// The row for a problem under an architecture's limits, on a card of sm_count multiprocessors.
-Status choose_forward_row(const AttentionProblem& problem, const ArchProfile& arch, int sm_count,
-                          const ForwardRow** row);
+// splits: how many blocks share the keys of a query tile; above 1 a second kernel puts their parts together.
+struct ForwardChoice {
+  const ForwardRow* row = nullptr;
+  int splits = 1;
+};
+
+// What a problem gets under an architecture's limits, on a card of sm_count multiprocessors.
+Status choose_forward(const AttentionProblem& problem, const ArchProfile& arch, int sm_count, ForwardChoice* choice);
+
+Status attention_forward_workspace_on(const AttentionProblem& problem, const ArchProfile& arch, int sm_count,
+                                      size_t* bytes);
 
 AttentionForwardParams forward_params(const AttentionProblem& problem, const ForwardConfig& config);
 
 // arch: whose limits are planned under; where that is not the device's own, residency is held to it too.
-Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& problem, void* stream);
+Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& problem, void* workspace,
+                            void* stream);
 
 // Dynamic shared memory to ask for, so that no more blocks of `bytes` and `threads` share an SM of the device than
 // would share one of `arch`.

@@ -11,11 +11,6 @@ namespace {
 
 thread_local emulator::Counters last_counters;  // NOLINT: what last_emulator_counters() promises
 
-Status no_workspace(const AttentionProblem&, const flashdelta_execution&, size_t* bytes) {
-  *bytes = 0;
-  return {};
-}
-
 // The profile that a call asks for, else the device's own.
 const ArchProfile& profile(const flashdelta_execution& e, const ArchProfile& own) {
   return e.arch == 0 ? own : *parse_arch(std::to_string(e.arch));
@@ -35,11 +30,18 @@ Status open_cuda(const flashdelta_execution& e, Device** device, const ArchProfi
   return check_profile(**device, **arch);
 }
 
-Status cuda_attention(const AttentionProblem& p, const flashdelta_execution& e, void*) {
+Status cuda_attention_workspace(const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) {
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
-  return attention_forward_on(*device, *arch, p, e.stream);
+  return attention_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
+}
+
+Status cuda_attention(const AttentionProblem& p, const flashdelta_execution& e, void* workspace) {
+  Device* device = nullptr;
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  return attention_forward_on(*device, *arch, p, workspace, e.stream);
 }
 
 Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
@@ -63,9 +65,14 @@ EmulatorDevice open_emulator(const flashdelta_execution& e) {
   return {profile(e, *parse_arch("sm120")), e.num_threads, 1};
 }
 
-Status emulator_attention(const AttentionProblem& p, const flashdelta_execution& e, void*) {
+Status emulator_attention_workspace(const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) {
+  const EmulatorDevice device = open_emulator(e);
+  return attention_forward_workspace_on(p, *device.info().arch, device.info().sm_count, bytes);
+}
+
+Status emulator_attention(const AttentionProblem& p, const flashdelta_execution& e, void* workspace) {
   EmulatorDevice device = open_emulator(e);
-  const Status status = attention_forward_on(device, *device.info().arch, p, nullptr);
+  const Status status = attention_forward_on(device, *device.info().arch, p, workspace, nullptr);
   last_counters = device.counters();
   return status;
 }
@@ -91,7 +98,7 @@ const Backend cuda_backend = {FLASHDELTA_BACKEND_CUDA,
                               false,
                               attention_forward_supported,
                               gated_delta_forward_supported,
-                              no_workspace,
+                              cuda_attention_workspace,
                               cuda_gated_delta_workspace,
                               cuda_attention,
                               cuda_gated_delta};
@@ -101,7 +108,7 @@ const Backend emulator_backend = {FLASHDELTA_BACKEND_EMULATOR,
                                   true,
                                   attention_forward_supported,
                                   gated_delta_forward_supported,
-                                  no_workspace,
+                                  emulator_attention_workspace,
                                   emulator_gated_delta_workspace,
                                   emulator_attention,
                                   emulator_gated_delta};

@@ -30,7 +30,7 @@ class Forward {
         lane_(threadIdx.x & 31),
         block_row_(work.tile * C.block_q),
         warp_row_(block_row_ + ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_rows()),
-        block_tiles_(work, block_row_, C.block_q, C.block_kv),
+        block_tiles_(share(KeyTiles(work, block_row_, C.block_q, C.block_kv), params.splits)),
         warp_tiles_(work, warp_row_, C.warp_rows(), C.block_kv),
         q_address_(storage.q.address()),
         k_address_(storage.k[0].address()),
@@ -189,6 +189,15 @@ class Forward {
   __device__ __forceinline__ void copy_values(int tile, int stage) {
     v_copy_.issue(v_address_ + stage * sizeof(typename Tiles::V), tile * C.block_kv, work_.keys.length);
     ptx::cp_async_commit();
+  }
+
+  // The block's part of the key tiles, where several blocks share them.
+  __device__ __forceinline__ static KeyTiles share(KeyTiles tiles, int splits) {
+    if (!C.general || splits <= 1) return tiles;
+    const int count = (tiles.end - tiles.begin + splits - 1) / splits;
+    tiles.begin = min(tiles.begin + static_cast<int>(blockIdx.z) * count, tiles.end);
+    tiles.end = min(tiles.begin + count, tiles.end);
+    return tiles;
   }
 
   // The first value column of the block.

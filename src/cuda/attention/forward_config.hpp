@@ -14,7 +14,7 @@ struct ForwardConfig {
   int stages;                // 1: K and V in one buffer each, two barriers a tile; 2: two each, one barrier a tile
   bool q_in_registers;       // Q's fragments stay in registers, and V takes over its shared memory
   int value_parts = 1;       // blocks (of grid.y) that share the value columns; each works out all scores
-  bool general = false;      // has softcap and paged keys as well, which cost registers
+  bool general = false;      // has softcap, paged keys and split keys as well, which cost registers
 
   constexpr int threads() const { return warps * 32; }
   constexpr int warp_rows() const { return block_q / warps; }
@@ -31,6 +31,14 @@ struct ForwardConfig {
   }
 
   bool operator==(const ForwardConfig&) const = default;
+};
+
+// The kernel that adds up what blocks found over parts of the keys.
+struct ForwardCombineConfig {
+  Element element;
+
+  constexpr int threads() const { return 128; }
+  constexpr int shared_bytes() const { return 0; }
 };
 
 }  // namespace flashdelta

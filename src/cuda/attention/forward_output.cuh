@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/attention/forward_work.cuh"
+#include "cuda/attention/sink.cuh"
 #include "cuda/attention/softmax.cuh"
 
 namespace flashdelta::attention {
@@ -37,15 +38,6 @@ __device__ __forceinline__ void store_row_32(const float (&x)[N][4], int half, f
   }
 }
 
-// The logit that a head adds to the denominator alone, in base 2.
-template <Element E>
-__device__ __forceinline__ float sink_log2(const AttentionForwardParams& p, int head) {
-  constexpr float log2e = 1.4426950408889634f;
-  if (p.sink == nullptr) return -INFINITY;
-  if (p.sink_is_fp32) return static_cast<const float*>(p.sink)[head] * log2e;
-  return ptx::to_float<E>(static_cast<const uint16_t*>(p.sink)[head]) * log2e;
-}
-
 // o: the warp's rows, value columns first_value and up.
 template <Element E, int M, int N>
 __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, const OnlineSoftmax<M>& softmax,
@@ -55,9 +47,11 @@ __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, c
   // Read again: the main loop has no registers to keep it in.
   work.queries.begin =
       ptx::shfl_idx(tokens_of(p.cu_seqlens_q, p.cu_seqlens_q_is_64, work.sequence, p.length_q).begin, 0);
-  const int64_t o_offset = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + first_value;
+  const int64_t o_offset = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
+                           first_value + blockIdx.z * p.o_split_stride;
   const int blocks = min((p.head_dim_v - first_value) / 8, N);
-  const int64_t lse_offset = work.query_offset(packed, p.lse_batch_stride, 1, p.lse_head_stride);
+  const int64_t lse_offset =
+      work.query_offset(packed, p.lse_batch_stride, 1, p.lse_head_stride) + blockIdx.z * p.lse_split_stride;
 #pragma unroll
   for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -66,8 +60,8 @@ __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, c
       const bool inside = row < work.rows;
       const QueryRow at = work.query_row(row);
       const int64_t index = o_offset + at.token * p.o_token_stride + at.head * p.o_head_stride;
-      const Denominator denominator =
-          softmax.denominator(m, half, inside ? sink_log2<E>(p, work.head_k * work.group + at.head) : -INFINITY);
+      const Denominator denominator = softmax.denominator(
+          m, half, inside ? sink_log2<E>(p.sink, p.sink_is_fp32, work.head_k * work.group + at.head) : -INFINITY);
       const float factor = denominator.factor;
       if (p.o_is_fp32) {
         store_row_32(o.x[m], half, factor, static_cast<char*>(p.o) + index * 4, blocks, inside, lane);

@@ -51,7 +51,27 @@ typedef struct AttentionForwardParams {
   int32_t q_tiles;         /* ceil(longest TQ * group / block_q) */
   int32_t heads_in_flight; /* (sequence, key head) pairs whose tiles are interleaved, so that their keys stay in L2 */
   int32_t longest_first;   /* 1: the last tiles, which see most keys where causal, start first */
+  /* Blocks (of grid.z) that share a query tile's keys; each stores its part of o, divided by its own denominator, and
+   * of lse this many elements behind the part before. 0 or 1: none share. */
+  int32_t splits;
+  int64_t o_split_stride, lse_split_stride;
 } AttentionForwardParams;
+
+/* What the host hands the kernel that puts the parts together: partial_o [splits,rows,DV] and partial_lse
+ * [splits,B,HQ,TQ], rows being [B,TQ,HQ] or, packed, [total_q,HQ]. */
+typedef struct AttentionCombineParams {
+  const float* partial_o;
+  const float* partial_lse;
+  void* o;
+  float* lse;       /* may be null */
+  const void* sink; /* [heads], or null */
+  int64_t o_batch_stride, o_token_stride, o_head_stride;
+  int64_t lse_batch_stride, lse_head_stride;
+  const void* cu_seqlens_q;
+  int32_t cu_seqlens_q_is_64, sink_is_fp32, o_is_fp32;
+  int32_t batch, tokens, heads, head_dim_v; /* tokens: of a dense sequence, or in all; heads: of queries */
+  int32_t rows, splits;                     /* splits: at most 32 */
+} AttentionCombineParams;
 
 #ifdef __cplusplus
 } /* namespace flashdelta */

@@ -32,7 +32,7 @@ inline constexpr ForwardRow forward_rows[] = {
     {"attention_forward_fp16_d192_128_q128", {Element::fp16, 192, 128, 128, 64, 8, 2, true}, 1, 255, true},
     {"attention_forward_bf16_d256_q128", {Element::bf16, 256, 256, 128, 32, 8, 2, true}, 1, 255, true},
     {"attention_forward_fp16_d256_q128", {Element::fp16, 256, 256, 128, 32, 8, 2, true}, 1, 255, true},
-    // With softcap and paged keys.
+    // With softcap, paged keys and split keys.
     {"attention_forward_bf16_d64_general", {Element::bf16, 64, 64, 64, 64, 4, 2, false, 1, true}, 2, 255, true},
     {"attention_forward_fp16_d64_general", {Element::fp16, 64, 64, 64, 64, 4, 2, false, 1, true}, 2, 255, true},
     {"attention_forward_bf16_d128_general", {Element::bf16, 128, 128, 64, 64, 4, 1, false, 1, true}, 2, 255, true},
@@ -41,6 +41,18 @@ inline constexpr ForwardRow forward_rows[] = {
     {"attention_forward_fp16_d256_general", {Element::fp16, 256, 256, 64, 32, 4, 1, true, 1, true}, 2, 255, true},
     {"attention_forward_bf16_d512_general", {Element::bf16, 512, 512, 64, 16, 4, 1, false, 2, true}, 1, 255, true},
     {"attention_forward_fp16_d512_general", {Element::fp16, 512, 512, 64, 16, 4, 1, false, 2, true}, 1, 255, true},
+};
+
+struct ForwardCombineRow {
+  const char* name;
+  ForwardCombineConfig config;
+  int resident_blocks, register_ceiling;
+  bool tuned;
+};
+
+inline constexpr ForwardCombineRow forward_combine_rows[] = {
+    {"attention_combine_bf16", {Element::bf16}, 8, 64, true},
+    {"attention_combine_fp16", {Element::fp16}, 8, 64, true},
 };
 
 }  // namespace flashdelta
