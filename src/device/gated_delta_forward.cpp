@@ -81,8 +81,9 @@ Status gated_delta_forward_supported(const GatedDeltaProblem& p) {
     return not_supported("token_state_indices: not in the GPU kernels; the cpu backend has it");
   }
   if (p.chunk != 0 && p.chunk != gated_delta_chunk) {
-    return not_supported(fmt::format("chunk: the GPU kernels have chunks of {} tokens, not {}; 0 leaves it to the plan",
-                                     gated_delta_chunk, p.chunk));
+    return not_supported(
+        fmt::format("chunk: the GPU kernels have chunks of {} tokens, not {}; the cpu backend has both",
+                    gated_delta_chunk, p.chunk));
   }
   for (const auto& [name, rows] : {std::pair{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &p.o}}) {
     FLASHDELTA_RETURN_IF_ERROR(check_alignment(name, *rows));
