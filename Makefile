@@ -2,13 +2,16 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 .DEFAULT_GOAL := help
-.PHONY: help setup build build-all test demo format format-check lint install clean asan-test
+.PHONY: audit setup-nvcc help setup build build-all test demo format format-check lint install clean asan-test
 
 help: ## Show the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install the Debian packages that are missing.
 	@scripts/setup.sh
+
+setup-nvcc: ## Fetch NVIDIA's compiler, 13.0, from PyPI into .nvcc/, where the build finds it.
+	@scripts/setup_nvcc.sh
 
 build: setup ## Build the library and the command line in build/.
 	@scripts/configure.sh release
@@ -38,8 +41,13 @@ asan-test: setup ## Build with address and undefined sanitizers and run the test
 	@cmake --build --preset asan --parallel $(JOBS)
 	@ctest --preset asan --parallel $(JOBS)
 
+audit: setup ## Compile every kernel for sm_120 and hold registers, spills and shared memory to the plan.
+	@mkdir -p build
+	@$(CXX) -std=c++20 -Isrc src/cuda/generate.cpp -o build/generate
+	@scripts/audit_kernels.py build/generate
+
 install: build ## Install the library, header, command line and CMake package under PREFIX (/usr/local).
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## Remove what the builds made.
-	@rm -rf build build-debug build-asan
+	@rm -rf build build-debug build-asan build-cuda build-cuda-release

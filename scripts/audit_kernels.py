@@ -66,7 +66,8 @@ def main():
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    nvcc = shutil.which(options.nvcc) or shutil.which("/usr/local/cuda/bin/nvcc")
+    fetched = SOURCES.parent / ".nvcc" / "bin" / "nvcc"
+    nvcc = shutil.which(fetched) or shutil.which(options.nvcc) or shutil.which("/usr/local/cuda/bin/nvcc")
     if not nvcc:
         print("audit: nvcc not found", file=sys.stderr)
         return 2
