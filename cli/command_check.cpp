@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "common.hpp"
+#include "counters.hpp"
 #include "execute.hpp"
 
 namespace flashdelta::cli {
@@ -42,17 +43,21 @@ nlohmann::ordered_json check_json(const Executed& executed, const std::vector<Ou
 }
 
 int check_command(const RunOptions& options) {
+  check_counters(options);
   const Executed executed = execute(options);
   if (!options.output.empty()) throw_if_failed(write_tensors(options.output, executed.call.outputs));
   std::vector<OutputError> errors;
   throw_if_failed(check_call(executed.call, sampling_seed, &errors));
   const bool passed = std::all_of(errors.begin(), errors.end(), [](const auto& e) { return e.fault.empty(); });
   if (options.json) {
-    print_json(check_json(executed, errors, passed));
+    auto document = check_json(executed, errors, passed);
+    if (options.counters) document["counters"] = counters_json();
+    print_json(document);
   } else {
     print(check_table(errors));
     print(fmt::format("{} on {}: {}, {}\n", operation_name(executed.call.operation), backend_name(executed.backend),
                       format_time(executed.seconds), format_rate(executed.cost.flops, executed.seconds)));
+    if (options.counters) print(counters_table());
   }
   if (!passed) note("the result is wrong: an output is beyond its tolerance");
   return passed ? kExitOk : kExitCheckFailed;

@@ -8,6 +8,7 @@
 #include "common.hpp"
 #include "options.hpp"
 #include "plan/render.hpp"
+#include "predict.hpp"
 
 namespace flashdelta::cli {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 struct PlanOptions {
   std::optional<Operation> operation;
   PlanRequest request;
+  PredictOptions predict;
   bool json = false;
 };
 
@@ -62,8 +64,14 @@ int plan_command(PlanOptions& options) {
       is_attention(operation) ? PlanOperation::kAttentionForward : PlanOperation::kGatedDeltaForward;
   PlanReport report;
   throw_if_failed(make_plan(options.request, &report));
+  nlohmann::ordered_json forecasts;
+  if (options.predict.wanted) forecasts = predict_json(options.predict, options.request);
   if (options.json) {
-    print_json(plan_json(report));
+    auto document = plan_json(report);
+    if (options.predict.wanted) document["forecasts"] = std::move(forecasts);
+    print_json(document);
+  } else if (options.predict.wanted) {
+    print(predict_table(forecasts));
   } else {
     print(plan_table(report));
   }
@@ -99,6 +107,7 @@ Command add_plan(CLI::App& app) {
           "repeated")
       ->type_name("LIST")
       ->allow_extra_args(false);
+  add_predict_flags(parser, &options->predict);
   parser->add_flag("--json", options->json, "one JSON document on stdout");
   return {parser, [=] { return plan_command(*options); }};
 }

@@ -5,12 +5,14 @@
 
 #include "commands.hpp"
 #include "common.hpp"
+#include "counters.hpp"
 #include "execute.hpp"
 
 namespace flashdelta::cli {
 namespace {
 
 int run_command(const RunOptions& options) {
+  check_counters(options);
   const Executed executed = execute(options);
   throw_if_failed(write_tensors(options.output, executed.call.outputs));
   std::string written;
@@ -26,7 +28,10 @@ int run_command(const RunOptions& options) {
     auto document = describe(executed);
     document["output"] = options.output;
     document["outputs"] = std::move(outputs);
+    if (options.counters) document["counters"] = counters_json();
     print_json(document);
+  } else if (options.counters) {
+    print(counters_table());
   }
   return kExitOk;
 }

@@ -157,6 +157,7 @@ void add_run_options(CLI::App* app, RunOptions* options, bool output_required) {
   auto* output = app->add_option("-o,--output", options->output, "the safetensors file to write")->type_name("OUT");
   if (output_required) output->required();
   app->add_flag("--json", options->json, "one JSON document on stdout");
+  app->add_flag("--counters", options->counters, "what the emulator counted: instructions, bytes, wavefronts");
   add_call_flags(app, &options->call);
   add_execution_flags(app, &options->execution);
 }

@@ -70,6 +70,7 @@ struct RunOptions {
   CallOptions call;
   ExecutionOptions execution;
   bool json = false;
+  bool counters = false;
 };
 void add_run_options(CLI::App* app, RunOptions* options, bool output_required);
 

@@ -1,0 +1,98 @@
+#include "predict.hpp"
+
+#include <fmt/format.h>
+
+#include "common.hpp"
+#include "core/profiles.hpp"
+#if FLASHDELTA_GPU
+#include "device/forecast.hpp"
+#endif
+
+namespace flashdelta::cli {
+
+void add_predict_flags(CLI::App* app, PredictOptions* options) {
+  constexpr const char* group = "Forecast";
+  app->add_flag("--predict", options->wanted, "how long the kernel would take on a card, from the emulator's counters")
+      ->group(group);
+  app->add_option("--device", options->devices, "a card; may be repeated (default rtx-5090, rtx-pro-6000 and h200)")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->group(group);
+  constexpr int64_t most = 65536;
+  add_integer(app, "--batch", &options->batch, 1, most, "sequences (default 1)")->group(group);
+  add_integer(app, "--heads-q", &options->heads_q, 1, most, "query heads (default 1)")->group(group);
+  add_integer(app, "--heads-k", &options->heads_k, 1, most, "key heads (default: as --heads-q)")->group(group);
+  app->add_flag("--causal", options->causal, "no key after the query")->group(group);
+}
+
+#if FLASHDELTA_GPU
+namespace {
+
+ForecastRequest make_request(const PredictOptions& options, const PlanRequest& plan) {
+  if (plan.operation != PlanOperation::kAttentionForward) {
+    throw Failure(kExitNotSupported, "--predict: attention-forward alone has a forecast in this version");
+  }
+  if (!plan.candidates.empty()) fail_argument("--predict", "no --candidate: it foretells kernels that exist", "both");
+  if (plan.seqlen.value_or(0) < 1) fail_argument("--seqlen", "a length from 1 with --predict", "none");
+  const int64_t heads_k = options.heads_k == 0 ? options.heads_q : options.heads_k;
+  if (options.heads_q % heads_k != 0) {
+    fail_argument("--heads-q", fmt::format("a multiple of --heads-k = {}", heads_k), std::to_string(options.heads_q));
+  }
+  return {.arch = parse_arch(plan.arch),
+          .dtype = plan.dtype,
+          .head_dim = plan.head_dim,
+          .head_dim_v = plan.head_dim_v == 0 ? plan.head_dim : plan.head_dim_v,
+          .batch = options.batch,
+          .heads_q = options.heads_q,
+          .heads_k = heads_k,
+          .seqlen = *plan.seqlen,
+          .causal = options.causal};
+}
+
+}  // namespace
+
+nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanRequest& plan) {
+  const ForecastRequest request = make_request(options, plan);
+  const std::vector<std::string> defaults{"rtx-5090", "rtx-pro-6000", "h200"};
+  auto forecasts = nlohmann::ordered_json::array();
+  for (const std::string& name : options.devices.empty() ? defaults : options.devices) {
+    const DeviceProfile* device = find_device(name);
+    if (device == nullptr) {
+      std::string names;
+      for (const DeviceProfile& d : device_profiles()) names += fmt::format("{}{}", names.empty() ? "" : ", ", d.name);
+      fail_argument("--device", names, "'" + name + "'");
+    }
+    Forecast f;
+    throw_if_failed(forecast_attention(*device, request, &f));
+    auto shares = nlohmann::ordered_json::object();
+    for (const Forecast::Limit& limit : f.limits) shares[limit.name] = limit.share;
+    forecasts.push_back({{"device", f.device},
+                         {"kernel", f.kernel},
+                         {"blocks", f.blocks},
+                         {"resident_blocks", f.resident_blocks},
+                         {"ms", f.seconds * 1e3},
+                         {"tflops", f.flops / f.seconds * 1e-12},
+                         {"shares", std::move(shares)},
+                         {"binding", f.binding}});
+  }
+  return forecasts;
+}
+#else
+nlohmann::ordered_json predict_json(const PredictOptions&, const PlanRequest&) {
+  throw Failure(kExitNotSupported, "--predict: this build had no nvcc and has no emulator to count on");
+}
+#endif
+
+std::string predict_table(const nlohmann::ordered_json& forecasts) {
+  std::string table = fmt::format("{:<14} {:>10} {:>8}  {:>7} {:>7} {:>7} {:>7} {:>7}  {:<8} {}\n", "forecast", "ms",
+                                  "TFLOP/s", "tensor", "shared", "issue", "special", "memory", "binding", "kernel");
+  for (const auto& f : forecasts) {
+    table += fmt::format("{:<14} {:>10.3f} {:>8.1f} ", f["device"].get<std::string>(), f["ms"].get<double>(),
+                         f["tflops"].get<double>());
+    for (const auto& [name, share] : f["shares"].items()) table += fmt::format(" {:>6.1f}%", 100 * share.get<double>());
+    table += fmt::format("  {:<8} {}\n", f["binding"].get<std::string>(), f["kernel"].get<std::string>());
+  }
+  return table;
+}
+
+}  // namespace flashdelta::cli
