@@ -15,7 +15,7 @@ namespace {
 
 using flashdelta::tensor;
 
-// Small calls on shared memory; a feature changes what it is about. A sequence has 16 queries and 16 keys.
+// Small calls, inputs on the same memory; a feature changes what it is about. A sequence has 16 queries and 16 keys.
 std::vector<float> memory(1 << 18, 0.125f), written(1 << 18);
 std::vector<int32_t> offsets = {0, 16}, lengths = {16}, rows = {0}, pages = {0};
 
@@ -65,7 +65,7 @@ flashdelta_tensor without_batch(flashdelta_tensor t) {
 }
 
 flashdelta_tensor state(int64_t heads, int64_t dim, int64_t dim_v, flashdelta_dtype dtype = FLASHDELTA_FP32) {
-  return tensor(written.data(), dtype, {1, heads, dim, dim_v});
+  return tensor(written.data() + (1 << 16), dtype, {1, heads, dim, dim_v});
 }
 
 // What each row of the table stands for.
@@ -80,7 +80,7 @@ const std::map<std::string, std::function<Calls()>> features = {
     {"lse",
      [] {
        return changed(attention(), [](Calls& c) {
-         c.attention.lse = tensor(written.data(), FLASHDELTA_FP32, {1, 2, 16});
+         c.attention.lse = tensor(written.data() + (1 << 16), FLASHDELTA_FP32, {1, 2, 16});
        });
      }},
     {"packed lengths (cu_seqlens)",

@@ -1,5 +1,6 @@
 #include "device/emulator_device.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -30,6 +31,30 @@ Status find_module(std::string_view kernel, const emulator::Module** module) {
   return {};
 }
 
+// Tensors may be views of one another (q, k and v of one projection; a state updated in place): what overlaps is one
+// region to the emulator, which knows a byte by one name.
+void add_regions(std::span<const Region> regions, emulator::Memory* memory) {
+  std::vector<Region> sorted;
+  for (const Region& region : regions) {
+    if (region.bytes > 0) sorted.push_back(region);
+  }
+  const auto begin = [](const Region& r) { return reinterpret_cast<uintptr_t>(r.data); };
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const Region& a, const Region& b) { return begin(a) < begin(b); });
+  for (size_t i = 0; i < sorted.size();) {
+    Region whole = sorted[i];
+    std::string name = whole.name;
+    for (i++; i < sorted.size() && begin(sorted[i]) < begin(whole) + whole.bytes; i++) {
+      const Region& next = sorted[i];
+      whole.bytes = std::max<size_t>(whole.bytes, begin(next) + next.bytes - begin(whole));
+      whole.written |= next.written;
+      whole.defined |= next.defined;
+      name += fmt::format(" and {}", next.name);
+    }
+    memory->add(const_cast<void*>(whole.data), whole.bytes, name,
+                {.readable = true, .writable = whole.written, .initialised = whole.defined});
+  }
+}
+
 }  // namespace
 
 EmulatorDevice::EmulatorDevice(const ArchProfile& arch, int threads, uint32_t seed) : threads_(threads), seed_(seed) {
@@ -55,11 +80,7 @@ Status EmulatorDevice::launch(const KernelLaunch& l, void*) {
   const emulator::Module* module = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(find_module(l.kernel, &module));
   emulator::Memory memory;
-  for (const Region& region : l.regions) {
-    if (region.bytes == 0) continue;
-    memory.add(const_cast<void*>(region.data), region.bytes, region.name,
-               {.readable = true, .writable = region.written, .initialised = region.defined});
-  }
+  add_regions(l.regions, &memory);
   emulator::Launch launch;
   launch.kernel = l.kernel;
   launch.grid = l.grid;
