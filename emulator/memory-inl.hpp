@@ -43,20 +43,19 @@ HWY_INLINE void get_addresses(Warp& w, const Instruction& i, U32 operand, U32 wh
 HWY_INLINE void check_shared(Warp& w, Addresses* a, U32 bytes, U32 align, const char* what) {
   const U32 limit = w.block->shared.bytes();
   const U64 last = limit < bytes ? 0 : limit - bytes;
-  U64 bad = 0;
+  U64 wrong = limit < bytes;
+  for (U32 l = 0; l < 32; ++l) wrong |= (a->at[l] & (align - 1)) | static_cast<U64>(a->at[l] > last);
+  if (wrong == 0) return;
+  U32 bad = 0;
   for (U32 l = 0; l < 32; ++l) {
-    const U64 wrong = (a->at[l] & (align - 1)) | static_cast<U64>(a->at[l] > last);
-    bad |= static_cast<U64>(wrong != 0) << l;
+    if (limit < bytes || (a->at[l] & (align - 1)) != 0 || a->at[l] > last) bad |= 1u << l;
   }
-  if (limit < bytes) bad = kAllLanes;
   bad &= a->mask;
-  if (bad == 0) [[likely]]
-    return;
   for (U32 l = 0; l < 32; ++l) {
-    if (!in(static_cast<U32>(bad), l)) continue;
+    if (!in(bad, l)) continue;
     w.block->report_shared_address(w, l, what, a->at[l], bytes, align);
   }
-  a->mask &= ~static_cast<U32>(bad);
+  a->mask &= ~bad;
 }
 
 // The same for global memory; leaves the region of each lane in `targets`.

@@ -226,6 +226,19 @@ TEST_F(Detectors, TrapsAndEndlessLoops) {
   EXPECT_TRUE(endless.run().report.has(FindingKind::kNoProgress));
 }
 
+// Each schedule starts from the same memory, and blocks may be in any order.
+TEST_F(Detectors, SchedulesStartFromTheSameMemory) {
+  std::vector<int> counts(32, 5);
+  Launcher atomics("detectors", "global_atomics");
+  atomics.buffer(counts).parameters(counts.data());
+  atomics.launch.grid = {40, 1, 1};
+  atomics.launch.schedules = 3;
+  const Outcome r = atomics.run(1);
+  EXPECT_TRUE(r.report.silent()) << r.report.text();
+  EXPECT_EQ(counts, std::vector<int>(32, 45));
+  EXPECT_EQ(r.counters[emulator::Counter::kAtomic], 40u);  // of the first schedule
+}
+
 TEST_F(Detectors, LimitsOfTheProfile) {
   auto refused = [&](auto change, FindingKind kind) {
     std::vector<int> buffer(4096);
