@@ -153,15 +153,11 @@ TEST(Plan, ChunkIs32Where99KiBIsTheLimitAnd64Elsewhere) {
   }
 }
 
-TEST(Plan, Chunk64UnderNinetyNineKiBAtHeadSize128LeavesRoomFor32Columns) {
+TEST(Plan, Chunk64IsRefusedUnderNinetyNineKiBAtHeadSize128) {
   const PlanReport report = plan(PlanOperation::kGatedDeltaForward, "sm120", 128);
   int refused = 0;
   for (const CandidateReport& candidate : report.candidates) {
     if (candidate.block_kv != 64) continue;
-    if (candidate.block_v <= 32 && candidate.stages == 2) {
-      EXPECT_TRUE(candidate.fits);
-      continue;
-    }
     refused++;
     EXPECT_FALSE(candidate.fits);
     EXPECT_EQ(candidate.reason, "shared_memory_over_limit");

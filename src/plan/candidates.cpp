@@ -113,7 +113,10 @@ std::vector<Candidate> table_candidates(const PlanProblem& problem) {
     return candidates;
   }
   for (const GatedDeltaRow& row : kGatedDeltaRows) {
-    if ((row.warps - 1) * row.columns >= problem.head_dim_v) continue;  // a warp would have no column
+    const int64_t columns = row.warps * row.columns;
+    if (columns - row.columns >= problem.head_dim_v) continue;  // a warp would have no column
+    // Fewer warps than four were slower: chunk 64 is not worth blocks that narrow.
+    if (row.chunk == 64 && columns < std::min<int64_t>(problem.head_dim_v, 64)) continue;
     candidates.push_back({row.chunk, row.chunk, row.warps * row.columns, 32 * row.warps, row.stages, false});
   }
   return candidates;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/numeric.hpp"
+#include "cuda/gated_delta/rows.hpp"
 #include "plan/kernel_rows.hpp"
 #include "plan/shared_memory.hpp"
 
@@ -181,8 +182,17 @@ OutputPath output_path(AlgorithmClass algorithm) {
 }
 
 std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& problem, const Candidate& candidate) {
-  // The gated delta kernels are in no backend yet.
-  if (problem.operation != PlanOperation::kAttentionForward) return std::nullopt;
+  if (problem.operation == PlanOperation::kGatedDeltaForward) {
+    for (const auto& row : gated_delta_forward_rows) {
+      const GatedDeltaForwardConfig& c = row.config;
+      const flashdelta_dtype dtype = c.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16;
+      const Candidate tile{gated_delta_chunk, gated_delta_chunk, c.block_v, c.threads(), c.stages, false};
+      if (dtype == problem.dtype && c.dim_k == problem.head_dim && tile == candidate) {
+        return KernelRow{row.name, row.register_ceiling};
+      }
+    }
+    return std::nullopt;
+  }
   for (const ForwardRow* row : forward_rows_for(problem.dtype, problem.head_dim, problem.head_dim_v)) {
     if (row_candidate(problem, row->config) == candidate) return KernelRow{row->name, row->register_ceiling};
   }
