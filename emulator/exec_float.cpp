@@ -5,6 +5,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "emulator/float-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,11 +67,21 @@ void add_packed(OpcodeTable* t) {
   });
 }
 
+// The largest finite number instead of infinity; NaN stays NaN.
+template <class Format>
+HWY_INLINE float finite(float x) {
+  constexpr float most = std::is_same_v<Format, F16> ? 65504.0f : 0x1.FEp127f;
+  return x > most ? most : x < -most ? -most : x;
+}
+
 // a goes to the high half, b to the low; and back.
 template <class Format>
 void add_packing(OpcodeTable* t, const std::string& type) {
-  row(t, "cvt.rn{,.satfinite}." + type + "x2.f32", Counter::kConvert,
+  row(t, "cvt.rn." + type + "x2.f32", Counter::kConvert,
       [](float a, float b) { return U32{Format::encode(a)} << 16 | Format::encode(b); });
+  row(t, "cvt.rn.satfinite." + type + "x2.f32", Counter::kConvert, [](float a, float b) {
+    return U32{Format::encode(finite<Format>(a))} << 16 | Format::encode(finite<Format>(b));
+  });
   row(t, "cvt.rn{,.ftz}." + type + ".f32", Counter::kConvert, [](float a) { return Format::encode(a); });
   row(t, "cvt{,.ftz}.f32." + type, Counter::kConvert, [](uint16_t a) { return Format::decode(a); });
 }

@@ -436,6 +436,43 @@ TEST_F(Cli, CheckComparesWithTheOracle) {
   for (const auto& tensor : json["tensors"]) EXPECT_LE(tensor["error"], tensor["tolerance"]);
 }
 
+bool available(const nlohmann::json& info, const std::string& name) {
+  for (const auto& backend : info["backends"]) {
+    if (backend["name"] == name) return backend["available"];
+  }
+  return false;
+}
+
+TEST_F(Cli, CountersAreTheEmulators) {
+  TensorMap tensors = attention_inputs();
+  expect_error(cli({"check", "attention-forward", file(tensors), "--backend", "cpu", "--counters"}), 2,
+               {"--counters", "emulator"});
+  if (!available(expect_json(cli({"info", "--json"})), "emulator")) return;
+  const std::string in = std::string(FLASHDELTA_SOURCE_DIR) + "/tests/vectors/attn_plain_d128.safetensors";
+  const auto json =
+      expect_json(cli({"check", "attention-forward", in, "--backend", "emulator", "--counters", "--json"}));
+  EXPECT_EQ(json["passed"], true);
+  EXPECT_GT(json["counters"]["mma_bf16"], 0);
+  EXPECT_EQ(json["counters"]["shared_wavefronts"], json["counters"]["shared_wavefronts_ideal"]);
+}
+
+TEST_F(Cli, ForecastsNameTheirCards) {
+  if (!available(expect_json(cli({"info", "--json"})), "emulator")) return;
+  const Words plan = {"plan", "attention-forward", "--arch", "sm120",    "--head-dim",
+                      "64",   "--seqlen",          "1024",   "--predict"};
+  Words with_json = plan;
+  with_json.push_back("--json");
+  const auto json = expect_json(cli(with_json));
+  ASSERT_EQ(json["forecasts"].size(), 3u);
+  for (const auto& forecast : json["forecasts"]) {
+    EXPECT_GT(forecast["ms"], 0);
+    for (const auto& [limit, share] : forecast["shares"].items()) EXPECT_LE(share, 1.0) << limit;
+  }
+  Words unknown = plan;
+  unknown.insert(unknown.end(), {"--device", "rtx-1"});
+  expect_error(cli(unknown), 2, {"rtx-1"});
+}
+
 TEST_F(Cli, CheckFailsOnWhatIsWrong) {
   TensorMap tensors = attention_inputs();
   tensors["v"].set(5, NAN);  // NaN in an output is always wrong
@@ -492,11 +529,12 @@ TEST_F(Cli, PlanHasTheSchemasKeys) {
   EXPECT_EQ(plan["shared_limit"], 99 * 1024);
   EXPECT_EQ(plan["chosen"]["block_kv"], 32);
   for (const auto& candidate : plan["candidates"]) {
-    for (const char* key : {"block_q", "block_kv", "block_v", "warps", "stages", "q_in_registers", "kernel",
-                            "shared_bytes", "parts", "resident_blocks", "kv_iterations", "fits", "reason"}) {
+    for (const char* key :
+         {"block_q", "block_kv", "block_v", "warps", "stages", "q_in_registers", "kernel", "padded_head_dim",
+          "shared_bytes", "parts", "resident_blocks", "kv_iterations", "fits", "reason"}) {
       EXPECT_TRUE(candidate.contains(key)) << key;
     }
-    EXPECT_EQ(candidate.size(), 13u);
+    EXPECT_EQ(candidate.size(), 14u);
     int64_t sum = 0;
     for (const auto& [name, bytes] : candidate["parts"].items()) sum += bytes.get<int64_t>();
     EXPECT_EQ(candidate["shared_bytes"], sum);

@@ -1,4 +1,6 @@
 // Control flow: lanes that part and meet again, early returns, switches, local arrays; what a module refuses to load.
+#include <array>
+#include <cstring>
 #include <functional>
 
 #include "emulator/control.h"
@@ -126,6 +128,34 @@ TEST(Loading, ReadsKernelFacts) {
   EXPECT_EQ(info.max_threads, 96u);
   EXPECT_EQ(info.static_shared_bytes, 0u);
   EXPECT_FALSE(module.find("third", &info).ok());
+}
+
+// Packing into 16 bits, as fp16 and as bf16: what is too large becomes the largest finite number only where it is told
+// to.
+TEST(Modules, SaturatingPacksStayFinite) {
+  const std::string ptx =
+      ".version 9.0\n.target sm_120\n.address_size 64\n.visible .entry k(.param .u64 out)\n{\n"
+      ".reg .b32 %r<5>;\n.reg .b64 %d<2>;\nld.param.u64 %d1, [out];\n"
+      "cvt.rn.satfinite.f16x2.f32 %r1, 0f7F7FFFFF, 0fFF800000;\ncvt.rn.f16x2.f32 %r2, 0f7F7FFFFF, 0f3F800000;\n"
+      "cvt.rn.satfinite.bf16x2.f32 %r3, 0f7F800000, 0f3F800000;\ncvt.rn.bf16x2.f32 %r4, 0f7F7FFFFF, 0f3F800000;\n"
+      "st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r4};\nret;\n}\n";
+  emulator::Module module;
+  const Status loaded = module.load(ptx);
+  ASSERT_TRUE(loaded.ok()) << loaded.message;
+  alignas(16) std::array<uint32_t, 4> out{};
+  emulator::Memory memory;
+  memory.add(out.data(), sizeof out, "out");
+  emulator::Launch launch;
+  launch.kernel = "k";
+  launch.block = {1, 1, 1};
+  const auto address = reinterpret_cast<uint64_t>(out.data());
+  launch.parameters.resize(sizeof address);
+  std::memcpy(launch.parameters.data(), &address, sizeof address);
+  emulator::Report report;
+  const Status ran = module.launch(memory, launch, &report, nullptr);
+  ASSERT_TRUE(ran.ok()) << ran.message;
+  EXPECT_TRUE(report.silent()) << report.text();
+  EXPECT_EQ(out, (std::array<uint32_t, 4>{0x7bfffbff, 0x7c003c00, 0x7f7f3f80, 0x7f803f80}));
 }
 
 }  // namespace
