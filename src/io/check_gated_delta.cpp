@@ -51,7 +51,8 @@ std::vector<int64_t> GatedDeltaCheck::choose_units(uint64_t seed) {
   const auto units = sample(total, static_cast<int64_t>(share * static_cast<double>(total)), seed);
   double flops = 0;
   for (int64_t unit : units) {
-    flops += 6.0 * static_cast<double>(p_.sequence(unit / p_.heads_v).length * p_.dim_k * p_.dim_v);
+    const int64_t sequence = unit / p_.heads_v;
+    flops += 6.0 * static_cast<double>(p_.sequence(sequence).length * p_.dim_k * p_.dim_v);
   }
   // Lengths may differ and two units may be over the budget already.
   const double part = std::min(unit_flops / std::max(flops, 1.0), 1.0);
