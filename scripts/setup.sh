@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
   g++ cmake make ninja-build
   libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libdlpack-dev
-  libgtest-dev librapidcheck-dev libbenchmark-dev libboost-context-dev
+  libgtest-dev librapidcheck-dev
   clang-format-14 clang-tidy-14 libomp-14-dev shellcheck
 )
 
