@@ -33,8 +33,8 @@ format: setup ## Rewrite the sources in the project's style.
 format-check: setup ## Fail where a source is not in the project's style.
 	@scripts/format.sh
 
-lint: build-all ## Run clang-tidy and shellcheck.
-	@scripts/lint.sh build
+lint: setup ## Run clang-tidy and shellcheck.
+	@scripts/lint.sh
 
 asan-test: setup ## Build with address and undefined sanitizers and run the tests.
 	@scripts/configure.sh asan
@@ -50,4 +50,4 @@ install: build ## Install the library, header, command line and CMake package un
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## Remove what the builds made.
-	@rm -rf build build-debug build-asan build-cuda build-cuda-release
+	@rm -rf build build-debug build-asan build-lint build-cuda build-cuda-release
