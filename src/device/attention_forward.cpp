@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "device/alignment.hpp"
 #include "plan/kernel_rows.hpp"
 #include "plan/plan.hpp"
 
@@ -28,17 +29,6 @@ QueryRows query_rows(const AttentionProblem& p, int sm_count) {
 }
 
 int64_t outer_q(const AttentionProblem& p) { return p.cu_seqlens_q ? 1 : p.batch; }
-
-Status check_alignment(std::string_view name, const Rows& rows) {
-  const int64_t size = dtype_size(rows.dtype);
-  const bool aligned = reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.outer_stride * size % 16 == 0 &&
-                       rows.token_stride * size % 16 == 0 && rows.head_stride * size % 16 == 0;
-  if (aligned) return {};
-  return not_supported(fmt::format(
-      "{}: the GPU kernels need rows that start at multiples of 16 bytes, in memory and by every stride; the cpu "
-      "backend takes any",
-      name));
-}
 
 Region region(const char* name, const void* data, int64_t elements, int64_t size, bool written = false) {
   return {data, static_cast<size_t>(elements * size), name, written, !written};

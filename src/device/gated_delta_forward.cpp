@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "device/alignment.hpp"
 #include "device/attention_forward.hpp"
 #include "device/gated_delta_regions.hpp"
 
@@ -28,17 +29,6 @@ int64_t value_blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& 
 
 int64_t blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config) {
   return p.sequences * p.heads_v * value_blocks(p, config);
-}
-
-Status check_alignment(std::string_view name, const Rows& rows) {
-  const int64_t size = dtype_size(rows.dtype);
-  const bool aligned = reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.outer_stride * size % 16 == 0 &&
-                       rows.token_stride * size % 16 == 0 && rows.head_stride * size % 16 == 0;
-  if (aligned) return {};
-  return not_supported(fmt::format(
-      "{}: the GPU kernels need rows that start at multiples of 16 bytes, in memory and by every stride; the cpu "
-      "backend takes any",
-      name));
 }
 
 // The row of a table that holds the key size with the least padding, of those that `better` does not tell apart.
