@@ -48,10 +48,11 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
   for (const CandidateReport& candidate : report.candidates) candidates.push_back(candidate_json(candidate));
   nlohmann::ordered_json chosen = nullptr;
   if (report.chosen) chosen = candidates[*report.chosen];
-  return {{"schema_version", schema_version},  {"arch", report.arch},
-          {"algorithm", report.algorithm},     {"target", report.target},
-          {"output_path", report.output_path}, {"shared_limit", report.shared_limit},
-          {"chosen", std::move(chosen)},       {"candidates", std::move(candidates)}};
+  return {{"schema_version", schema_version},   {"arch", report.arch},
+          {"algorithm", report.algorithm},      {"target", report.target},
+          {"output_path", report.output_path},  {"shared_limit", report.shared_limit},
+          {"chosen", std::move(chosen)},        {"why", report.why},
+          {"candidates", std::move(candidates)}};
 }
 
 int plan_command(PlanOptions& options) {

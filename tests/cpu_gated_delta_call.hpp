@@ -122,6 +122,8 @@ struct Options {
   int64_t checkpoint_every = 0;
   int chunk = 0;
   int64_t gap = 8;
+  int64_t state_gap = -1;  // -1: as gap
+  int64_t max_seqlen = 0;
   bool head_major = false;  // q, k, v, o lie in memory as [B, H, T, ..]
   flashdelta_context_parallel context_parallel = FLASHDELTA_CONTEXT_PARALLEL_EXACT;
   uint64_t seed = 1;
@@ -159,6 +161,8 @@ class Call {
     args.final_state_indices = final_indices.view();
     args.token_state_indices = token_indices.view();
     args.num_accepted_tokens = accepted.view();
+    args.max_seqlen = options.max_seqlen;
+    args.host_cu_seqlens = host_lengths.empty() ? nullptr : host_lengths.data();
     args.scale = options.scale;
     args.beta_scale = options.beta_scale;
     args.decay_threshold = -9;
@@ -197,6 +201,7 @@ class Call {
   Buffer q, k, v, o, g, beta, A_log, a, dt_bias, b;
   Buffer initial, final, checkpoints;
   Buffer cu_seqlens, initial_indices, final_indices, token_indices, accepted;
+  std::vector<int64_t> host_lengths;  // cu_seqlens; empty: not told
 
  private:
   double normal(std::string_view stream, int64_t i) const { return Random(options.seed, stream).normal(i); }
@@ -259,16 +264,17 @@ class Call {
   // Slots of a pool lie in the opposite order of the sequences, with an unused one between each two.
   void make_states() {
     const Options& x = options;
+    const int64_t gap = x.state_gap < 0 ? x.gap : x.state_gap;
     const int64_t n = x.sequences();
     const int64_t longest = n == 0 ? 0 : *std::max_element(x.lengths.begin(), x.lengths.end());
     const int64_t token_slots = longest + 1;
     const bool pool = x.initial_pool || x.final_pool || x.token_states;
     const int64_t slots = x.token_states ? n * token_slots + n : pool ? 2 * n : n;
     if (x.initial) {
-      initial = Buffer(x.state_dtype, state_shape(slots), x.gap);
+      initial = Buffer(x.state_dtype, state_shape(slots), gap);
       initial.fill([&](int64_t i) { return normal("state", i); });
     }
-    if (x.final && !x.in_place) final = Buffer(x.state_dtype, state_shape(slots), x.gap);
+    if (x.final && !x.in_place) final = Buffer(x.state_dtype, state_shape(slots), gap);
     const auto index = [&](int64_t i) { return x.skips(i) ? -1 - i : 2 * (n - 1 - i) + 1; };
     if (x.token_states ? x.initial && !x.accepted : x.initial_pool) {
       initial_indices = Buffer(FLASHDELTA_INT32, {n}, 0);
@@ -283,7 +289,7 @@ class Call {
     if (x.checkpoint_every != 0) {
       int64_t rows = 0;
       for (int64_t length : x.lengths) rows += length / x.checkpoint_every;
-      checkpoints = Buffer(x.state_dtype, state_shape(rows + 1), x.gap);
+      checkpoints = Buffer(x.state_dtype, state_shape(rows + 1), gap);
     }
   }
 

@@ -167,6 +167,31 @@ TEST(Plan, Chunk64IsRefusedUnderNinetyNineKiBAtHeadSize128) {
   EXPECT_GT(refused, 0);
 }
 
+TEST(Plan, FewTokensGoTokenByToken) {
+  PlanRequest request{.operation = PlanOperation::kGatedDeltaForward,
+                      .arch = "sm120",
+                      .dtype = FLASHDELTA_BF16,
+                      .head_dim = 128,
+                      .head_dim_v = 0,
+                      .seqlen = 16,
+                      .candidates = {}};
+  PlanReport report;
+  ASSERT_TRUE(make_plan(request, &report).ok());
+  ASSERT_EQ(report.chosen, 0u);
+  const CandidateReport& chosen = report.candidates[0];
+  EXPECT_EQ(chosen.kernel, "gated_delta_recurrent_bf16_k128");
+  EXPECT_EQ(chosen.block_kv, 1);
+  EXPECT_EQ(chosen.block_v, 64);
+  EXPECT_EQ(chosen.shared_bytes, 0);
+  EXPECT_EQ(chosen.resident_blocks, 3);
+  EXPECT_EQ(chosen.kv_iterations, 16);
+  EXPECT_NE(plan_table(report).find("* chosen: token by token"), std::string::npos);
+  request.seqlen = 17;
+  ASSERT_TRUE(make_plan(request, &report).ok());
+  EXPECT_EQ(report.candidates[*report.chosen].block_kv, 32);
+  EXPECT_EQ(report.why, "");
+}
+
 // Refusals.
 
 struct RefusalCase {

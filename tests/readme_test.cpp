@@ -15,9 +15,15 @@ namespace {
 
 using flashdelta::tensor;
 
-// Small calls, inputs on the same memory; a feature changes what it is about. A sequence has 16 queries and 16 keys.
+// Small calls, inputs on the same memory; a feature changes what it is about. A sequence has 16 queries and
+// 16 keys, of the delta rule 32 tokens.
 std::vector<float> memory(1 << 18, 0.125f), written(1 << 18);
 std::vector<int32_t> offsets = {0, 16}, lengths = {16}, rows = {0}, pages = {0};
+std::vector<int32_t> token_slots = [] {  // the state after the first token alone
+  std::vector<int32_t> slots(32, -1);
+  slots[0] = 0;
+  return slots;
+}();
 
 struct Calls {
   flashdelta::AttentionForward attention;
@@ -34,10 +40,10 @@ void shape_attention(Calls& c, flashdelta_dtype dtype, int64_t heads_q, int64_t 
 
 void shape_delta(Calls& c, flashdelta_dtype dtype, int64_t heads_v, int64_t dim, int64_t dim_v) {
   c.is_attention = false;
-  c.delta.q = c.delta.k = tensor(memory.data(), dtype, {1, 16, 1, dim});
-  c.delta.v = tensor(memory.data(), dtype, {1, 16, heads_v, dim_v});
-  c.delta.g = c.delta.beta = tensor(memory.data(), FLASHDELTA_FP32, {1, 16, heads_v});
-  c.delta.o = tensor(written.data(), dtype, {1, 16, heads_v, dim_v});
+  c.delta.q = c.delta.k = tensor(memory.data(), dtype, {1, 32, 1, dim});
+  c.delta.v = tensor(memory.data(), dtype, {1, 32, heads_v, dim_v});
+  c.delta.g = c.delta.beta = tensor(memory.data(), FLASHDELTA_FP32, {1, 32, heads_v});
+  c.delta.o = tensor(written.data(), dtype, {1, 32, heads_v, dim_v});
 }
 
 Calls attention(flashdelta_dtype dtype = FLASHDELTA_BF16, int64_t heads_q = 2, int64_t dim = 64, int64_t dim_v = 64) {
@@ -144,6 +150,14 @@ const std::map<std::string, std::function<Calls()>> features = {
        return changed(delta(), [](Calls& c) {
          c.delta.checkpoint_every = 64;
          c.delta.checkpoints = tensor(written.data(), FLASHDELTA_FP32, {0, 2, 64, 64});
+       });
+     }},
+    {"states after each token, accepted tokens",
+     [] {
+       return changed(delta(), [](Calls& c) {
+         c.delta.initial_state = c.delta.final_state = state(2, 64, 64);
+         c.delta.token_state_indices = tensor(token_slots.data(), FLASHDELTA_INT32, {1, 32});
+         c.delta.num_accepted_tokens = tensor(rows.data(), FLASHDELTA_INT32, {1});
        });
      }},
 };

@@ -185,6 +185,18 @@ Status read_state_tensors(const Args& args, GatedDeltaProblem* p) {
   return {};
 }
 
+// A bound on a packed sequence's length, by what the caller says of lengths on the host.
+int64_t longest_known(const Args& args, const GatedDeltaProblem& p) {
+  const int64_t most = args.max_seqlen == 0 ? p.tokens : std::min(args.max_seqlen, p.tokens);
+  if (args.host_cu_seqlens == nullptr) return most;
+  int64_t longest = 0;
+  for (int64_t n = 0; n < p.sequences; n++) {
+    const int64_t begin = args.host_cu_seqlens[n], end = args.host_cu_seqlens[n + 1];
+    if (end > begin) longest = std::max(longest, begin < 0 ? most : end - begin);
+  }
+  return std::min(longest, most);
+}
+
 Status read_output(const Args& args, GatedDeltaProblem* p) {
   FLASHDELTA_RETURN_IF_ERROR(check_tensor("o", args.o, {args.q.dtype, FLASHDELTA_FP32}, {4}, Access::output));
   FLASHDELTA_RETURN_IF_ERROR(
@@ -196,7 +208,7 @@ Status read_output(const Args& args, GatedDeltaProblem* p) {
     }
   }
   if (args.max_seqlen < 0) return invalid("max_seqlen", "0 (unknown) or above", std::to_string(args.max_seqlen));
-  p->max_tokens = p->cu_seqlens && args.max_seqlen != 0 ? std::min(args.max_seqlen, p->tokens) : p->tokens;
+  p->max_tokens = p->cu_seqlens ? longest_known(args, *p) : p->tokens;
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cuda/attention/rows.hpp"
+#include "cuda/gated_delta/recurrent_rows.hpp"
 #include "cuda/gated_delta/rows.hpp"
 
 namespace {
@@ -39,13 +40,16 @@ std::string combine_source(size_t index) {
   return text.str();
 }
 
-// kind: "prepare" or "forward", which names the table, the header and the function.
+// kind: "prepare", "forward" or "recurrent", which names the table, the header and the function.
 std::string gated_delta_source(const std::string& kind, const char* name, size_t index) {
+  const bool recurrent = kind == "recurrent";
   std::ostringstream text;
-  text << "#include \"cuda/gated_delta/" << kind << ".cuh\"\n#include \"cuda/gated_delta/rows.hpp\"\n\n"
+  text << "#include \"cuda/gated_delta/" << kind << ".cuh\"\n#include \"cuda/gated_delta/"
+       << (recurrent ? "recurrent_" : "") << "rows.hpp\"\n\n"
        << "constexpr auto row = flashdelta::gated_delta_" << kind << "_rows[" << index << "];\n\n"
        << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
-       << "    flashdelta_" << name << "(const __grid_constant__ flashdelta::GatedDeltaForwardParams params) {\n"
+       << "    flashdelta_" << name << "(const __grid_constant__ flashdelta::GatedDelta"
+       << (recurrent ? "Recurrent" : "Forward") << "Params params) {\n"
        << "  flashdelta::gated_delta::" << kind << "<row.config>(params);\n}\n";
   return text.str();
 }
@@ -81,6 +85,10 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < std::size(gated_delta_forward_rows); i++) {
     const auto& row = gated_delta_forward_rows[i];
     add(row, gated_delta_source("forward", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(gated_delta_recurrent_rows); i++) {
+    const auto& row = gated_delta_recurrent_rows[i];
+    add(row, gated_delta_source("recurrent", row.name, i));
   }
   if (written) return 0;
   std::cerr << "generate: cannot write to " << folder << "\n";

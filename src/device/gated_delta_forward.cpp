@@ -5,6 +5,7 @@
 #include "device/alignment.hpp"
 #include "device/attention_forward.hpp"
 #include "device/gated_delta_regions.hpp"
+#include "plan/kernel_rows.hpp"
 
 namespace flashdelta {
 namespace {
@@ -23,12 +24,8 @@ bool is_element(Element element, flashdelta_dtype dtype) {
   return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
 }
 
-int64_t value_blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config) {
-  return ceil_div(p.dim_v, config.block_v);
-}
-
-int64_t blocks(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config) {
-  return p.sequences * p.heads_v * value_blocks(p, config);
+int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
+  return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
 
 // The row of a table that holds the key size with the least padding, of those that `better` does not tell apart.
@@ -46,9 +43,9 @@ const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchPr
   return best;
 }
 
-template <class Row>
-Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count,
-              const GatedDeltaForwardParams& params, std::span<const Region> regions, void* stream) {
+template <class Row, class Params>
+Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count, const Params& params,
+              std::span<const Region> regions, void* stream) {
   if (count == 0) return {};
   const std::string kernel = fmt::format("flashdelta_{}", row.name);
   KernelLaunch out;
@@ -63,14 +60,15 @@ Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t c
 
 }  // namespace
 
+bool gated_delta_is_recurrent(const GatedDeltaProblem& p) {
+  return p.token_indices || p.max_tokens <= gated_delta_recurrent_tokens;
+}
+
 Status gated_delta_forward_supported(const GatedDeltaProblem& p) {
   if (p.q.dtype == FLASHDELTA_FP32) {
     return not_supported("q: the GPU kernels take bf16 and fp16, not fp32; the cpu backend takes all three");
   }
-  if (p.token_indices) {
-    return not_supported("token_state_indices: not in the GPU kernels; the cpu backend has it");
-  }
-  if (p.chunk != 0 && p.chunk != gated_delta_chunk) {
+  if (p.chunk != 0 && p.chunk != gated_delta_chunk && !gated_delta_is_recurrent(p)) {
     return not_supported(
         fmt::format("chunk: the GPU kernels have chunks of {} tokens, not {}; the cpu backend has both",
                     gated_delta_chunk, p.chunk));
@@ -87,13 +85,18 @@ Status gated_delta_forward_supported(const GatedDeltaProblem& p) {
 Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
                                   GatedDeltaKernels* kernels) {
   FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_supported(p));
+  if (gated_delta_is_recurrent(p)) {
+    kernels->recurrent = recurrent_row_for(p.q.dtype, p.dim_k);
+    if (blocks(p, kernels->recurrent->config.block_v()) <= kMostBlocks) return {};
+    return not_supported("q: over 2^31 blocks of sequences and heads");
+  }
   using Forward = GatedDeltaRow<GatedDeltaForwardConfig>;
   kernels->prepare = choose(gated_delta_prepare_rows, p, arch, [](const auto&, const auto&) { return false; });
   // The widest blocks, which share the tiles of K and Q most, that leave no multiprocessor without one; else the
   // narrowest. Never wider than the values.
   kernels->forward = choose(gated_delta_forward_rows, p, arch, [&](const Forward& row, const Forward& best) {
     const auto fills = [&](const Forward& r) {
-      return blocks(p, r.config) >= sm_count && r.config.block_v < p.dim_v + 64;
+      return blocks(p, r.config.block_v) >= sm_count && r.config.block_v < p.dim_v + 64;
     };
     return fills(row) ? !fills(best) || row.config.block_v > best.config.block_v
                       : !fills(best) && row.config.block_v < best.config.block_v;
@@ -101,7 +104,8 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile&
   if (kernels->prepare == nullptr || kernels->forward == nullptr) {
     return not_supported(fmt::format("q: no kernel for head sizes {} and {} fits {}", p.dim_k, p.dim_v, arch.name));
   }
-  if (blocks(p, kernels->forward->config) > kMostBlocks || gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
+  if (blocks(p, kernels->forward->config.block_v) > kMostBlocks ||
+      gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
     return not_supported("q: over 2^31 blocks of chunks and heads");
   }
   return {};
@@ -116,7 +120,8 @@ Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchPr
                                         size_t* bytes) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, sm_count, &kernels));
-  *bytes = static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
+  *bytes =
+      kernels.recurrent != nullptr ? 0 : static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
   return {};
 }
 
@@ -124,12 +129,17 @@ Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const Gat
                               size_t bytes, void* stream) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, device.info().sm_count, &kernels));
+  if (kernels.recurrent != nullptr) {
+    const GatedDeltaRecurrentConfig& config = kernels.recurrent->config;
+    return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v()),
+                  gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
+  }
   const GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
   const std::vector<Region> before = gated_delta_prepare_regions(p, workspace, bytes);
   FLASHDELTA_RETURN_IF_ERROR(
       launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params, before, stream));
   const std::vector<Region> after = gated_delta_forward_regions(p, workspace, bytes);
-  return launch(device, arch, *kernels.forward, blocks(p, kernels.forward->config), params, after, stream);
+  return launch(device, arch, *kernels.forward, blocks(p, kernels.forward->config.block_v), params, after, stream);
 }
 
 }  // namespace flashdelta

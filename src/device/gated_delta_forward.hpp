@@ -4,16 +4,22 @@
 
 #include "core/problem.hpp"
 #include "cuda/gated_delta/forward_params.h"
+#include "cuda/gated_delta/recurrent_params.h"
+#include "cuda/gated_delta/recurrent_rows.hpp"
 #include "cuda/gated_delta/rows.hpp"
 #include "device/device.hpp"
 
 namespace flashdelta {
 
-// The kernels of one call.
+// The kernels of one call: prepare and forward, or recurrent.
 struct GatedDeltaKernels {
   const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
   const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
+  const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent = nullptr;
 };
+
+// Whether a call goes token by token: few tokens a sequence, by all that the host knows of them, or states after each.
+bool gated_delta_is_recurrent(const GatedDeltaProblem& problem);
 
 // NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
 Status gated_delta_forward_supported(const GatedDeltaProblem& problem);
@@ -31,6 +37,9 @@ int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 
 GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem,
                                                    const GatedDeltaForwardConfig& config, void* workspace);
+
+GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& problem,
+                                                       const GatedDeltaRecurrentConfig& config);
 
 // arch: whose limits are planned under; where that is not the device's own, residency is held to it too. workspace:
 // device memory, aligned to 256 bytes. Allocates nothing, reads nothing back.

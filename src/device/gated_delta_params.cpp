@@ -19,10 +19,7 @@ GatedDeltaStates kernel_states(const States& states, bool value_major) {
 
 GatedDeltaInts kernel_ints(const Ints& ints) { return {ints.data, ints.row_stride, ints.dtype == FLASHDELTA_INT64, 0}; }
 
-}  // namespace
-
-GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config,
-                                                   void* workspace) {
+GatedDeltaForwardParams call_params(const GatedDeltaProblem& p, int block_v, void* workspace) {
   GatedDeltaForwardParams out{};
   out.q = kernel_rows(p.q);
   out.k = kernel_rows(p.k);
@@ -48,13 +45,39 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
   out.group = static_cast<int32_t>(p.group());
   out.dim_k = static_cast<int32_t>(p.dim_k);
   out.dim_v = static_cast<int32_t>(p.dim_v);
-  out.value_blocks = static_cast<int32_t>((p.dim_v + config.block_v - 1) / config.block_v);
+  out.value_blocks = static_cast<int32_t>((p.dim_v + block_v - 1) / block_v);
   const States& states = p.initial ? p.initial : p.final ? p.final : p.checkpoints;
   out.state_is_bf16 = states.dtype == FLASHDELTA_BF16;
   out.raw_beta = static_cast<bool>(p.b);
   out.l2norm = p.l2norm;
   out.beta_scale = static_cast<float>(p.beta_scale);
   out.scale = static_cast<float>(p.scale);
+  return out;
+}
+
+// Whether four elements that begin at a multiple of four are one vector.
+bool vectors_aligned(const States& states) {
+  if (!states) return true;
+  const int64_t strides = states.slot_stride | states.head_stride | states.row_stride;
+  return reinterpret_cast<uintptr_t>(states.data) % (4 * dtype_size(states.dtype)) == 0 && strides % 4 == 0;
+}
+
+}  // namespace
+
+GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config,
+                                                   void* workspace) {
+  return call_params(p, config.block_v, workspace);
+}
+
+GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& p,
+                                                       const GatedDeltaRecurrentConfig& config) {
+  GatedDeltaRecurrentParams out{};
+  out.call = call_params(p, config.block_v(), nullptr);
+  out.token_indices = kernel_ints(p.token_indices);
+  out.accepted_tokens = kernel_ints(p.accepted_tokens);
+  out.token_slots = p.token_slots;
+  out.value_major = p.value_major;
+  out.states_aligned = vectors_aligned(p.initial) && vectors_aligned(p.final) && vectors_aligned(p.checkpoints);
   return out;
 }
 

@@ -31,18 +31,22 @@ Region ints_region(const char* name, const Ints& ints, int64_t count) {
   return region(name, ints.data, count, dtype_size(ints.dtype));
 }
 
+void add_gates(const GatedDeltaProblem& p, std::vector<Region>* regions) {
+  regions->push_back(rows_region(p.g ? "g" : "a", p, p.g ? p.g : p.a, p.heads_v, 1));
+  regions->push_back(rows_region(p.beta ? "beta" : "b", p, p.beta ? p.beta : p.b, p.heads_v, 1));
+  if (p.A_log) regions->push_back(region("A_log", p.A_log.data, p.heads_v, dtype_size(p.A_log.dtype)));
+  if (p.dt_bias) regions->push_back(region("dt_bias", p.dt_bias.data, p.heads_v, dtype_size(p.dt_bias.dtype)));
+}
+
 }  // namespace
 
 std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void* workspace, size_t bytes) {
   std::vector<Region> regions = {
       rows_region("q", p, p.q, p.heads_k, p.dim_k),
       rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      rows_region(p.g ? "g" : "a", p, p.g ? p.g : p.a, p.heads_v, 1),
-      rows_region(p.beta ? "beta" : "b", p, p.beta ? p.beta : p.b, p.heads_v, 1),
       {workspace, bytes, "workspace", true, false},
   };
-  if (p.A_log) regions.push_back(region("A_log", p.A_log.data, p.heads_v, dtype_size(p.A_log.dtype)));
-  if (p.dt_bias) regions.push_back(region("dt_bias", p.dt_bias.data, p.heads_v, dtype_size(p.dt_bias.dtype)));
+  add_gates(p, &regions);
   if (p.cu_seqlens) regions.push_back(ints_region("cu_seqlens", p.cu_seqlens, p.sequences + 1));
   return regions;
 }
@@ -61,6 +65,15 @@ std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& p, void
   if (p.cu_seqlens) regions.push_back(ints_region("cu_seqlens", p.cu_seqlens, p.sequences + 1));
   if (p.initial_indices) regions.push_back(ints_region("initial_state_indices", p.initial_indices, p.sequences));
   if (p.final_indices) regions.push_back(ints_region("final_state_indices", p.final_indices, p.sequences));
+  return regions;
+}
+
+std::vector<Region> gated_delta_recurrent_regions(const GatedDeltaProblem& p) {
+  std::vector<Region> regions = gated_delta_forward_regions(p, nullptr, 0);
+  add_gates(p, &regions);
+  const int64_t indices = p.sequences == 0 ? 0 : (p.sequences - 1) * p.token_indices.row_stride + p.token_slots;
+  if (p.token_indices) regions.push_back(ints_region("token_state_indices", p.token_indices, indices));
+  if (p.accepted_tokens) regions.push_back(ints_region("num_accepted_tokens", p.accepted_tokens, p.sequences));
   return regions;
 }
 

@@ -12,4 +12,6 @@ namespace flashdelta {
 std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& problem, void* workspace, size_t bytes);
 std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& problem, void* workspace, size_t bytes);
 
+std::vector<Region> gated_delta_recurrent_regions(const GatedDeltaProblem& problem);
+
 }  // namespace flashdelta

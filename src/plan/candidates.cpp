@@ -25,15 +25,15 @@ constexpr std::array kAttentionRows{
     AttentionRow{64, 32, 4, 2, true},    AttentionRow{64, 16, 4, 1, false},
 };
 
-struct GatedDeltaRow {
+struct ChunkRow {
   int64_t chunk, warps, columns, stages;  // columns of V a warp
 };
 
-constexpr std::array kGatedDeltaRows{
-    GatedDeltaRow{32, 8, 16, 3}, GatedDeltaRow{32, 8, 16, 2}, GatedDeltaRow{32, 4, 32, 3}, GatedDeltaRow{32, 4, 32, 2},
-    GatedDeltaRow{32, 4, 16, 3}, GatedDeltaRow{32, 4, 16, 2}, GatedDeltaRow{32, 2, 16, 3}, GatedDeltaRow{32, 1, 16, 3},
-    GatedDeltaRow{64, 8, 16, 3}, GatedDeltaRow{64, 8, 16, 2}, GatedDeltaRow{64, 4, 16, 3}, GatedDeltaRow{64, 4, 16, 2},
-    GatedDeltaRow{64, 2, 16, 2}, GatedDeltaRow{64, 1, 16, 2},
+constexpr std::array kChunkRows{
+    ChunkRow{32, 8, 16, 3}, ChunkRow{32, 8, 16, 2}, ChunkRow{32, 4, 32, 3}, ChunkRow{32, 4, 32, 2},
+    ChunkRow{32, 4, 16, 3}, ChunkRow{32, 4, 16, 2}, ChunkRow{32, 2, 16, 3}, ChunkRow{32, 1, 16, 3},
+    ChunkRow{64, 8, 16, 3}, ChunkRow{64, 8, 16, 2}, ChunkRow{64, 4, 16, 3}, ChunkRow{64, 4, 16, 2},
+    ChunkRow{64, 2, 16, 2}, ChunkRow{64, 1, 16, 2},
 };
 
 // Eight warps of 255 registers fill an SM's register file: more of them do not count.
@@ -77,7 +77,8 @@ Merit attention_merit(const ArchProfile& arch, const PlanProblem& problem, const
 Merit gated_delta_merit(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate,
                         const Assessment& assessment) {
   const int64_t warps = std::max<int64_t>(candidate.threads / 32, 1);
-  const int64_t chunk = arch.shared_bytes_block <= 99 * 1024 ? 32 : 64;
+  const bool few = problem.seqlen && *problem.seqlen <= gated_delta_recurrent_tokens;
+  const int64_t chunk = few ? 1 : arch.shared_bytes_block <= 99 * 1024 ? 32 : 64;
   return {assessment.fits(),
           candidate.block_kv == chunk,
           gated_delta_state_registers(candidate.block_v / warps, problem.head_dim) <= kStateRegisters,
@@ -96,6 +97,8 @@ Candidate row_candidate(const PlanProblem& problem, const ForwardConfig& c) {
   return {c.block_q, c.block_kv, c.block_v(), c.threads(), c.stages, c.q_in_registers, padded ? c.head_dim : 0};
 }
 
+Candidate row_candidate(const GatedDeltaRecurrentConfig& c) { return {1, 1, c.block_v(), c.threads(), 1, false}; }
+
 std::vector<Candidate> table_candidates(const PlanProblem& problem) {
   std::vector<Candidate> candidates;
   if (problem.operation == PlanOperation::kAttentionForward) {
@@ -112,7 +115,11 @@ std::vector<Candidate> table_candidates(const PlanProblem& problem) {
     }
     return candidates;
   }
-  for (const GatedDeltaRow& row : kGatedDeltaRows) {
+  const auto* recurrent = recurrent_row_for(problem.dtype, problem.head_dim);
+  if (recurrent != nullptr && problem.seqlen && *problem.seqlen <= gated_delta_recurrent_tokens) {
+    candidates.push_back(row_candidate(recurrent->config));
+  }
+  for (const ChunkRow& row : kChunkRows) {
     const int64_t columns = row.warps * row.columns;
     if (columns - row.columns >= problem.head_dim_v) continue;  // a warp would have no column
     // Fewer warps than four were slower: chunk 64 is not worth blocks that narrow.

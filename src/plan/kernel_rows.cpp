@@ -39,4 +39,13 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
   return best;
 }
 
+const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent_row_for(flashdelta_dtype dtype, int64_t dim_k) {
+  const GatedDeltaRow<GatedDeltaRecurrentConfig>* best = nullptr;
+  for (const auto& row : gated_delta_recurrent_rows) {
+    if (dtype != (row.config.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16)) continue;
+    if (row.config.dim_k >= dim_k && (best == nullptr || row.config.dim_k < best->config.dim_k)) best = &row;
+  }
+  return best;
+}
+
 }  // namespace flashdelta

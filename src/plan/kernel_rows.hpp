@@ -7,6 +7,7 @@
 
 #include "core/profiles.hpp"
 #include "cuda/attention/rows.hpp"
+#include "cuda/gated_delta/recurrent_rows.hpp"
 #include "flashdelta/flashdelta.h"
 
 namespace flashdelta {
@@ -15,6 +16,9 @@ namespace flashdelta {
 // softcap and paged keys; else those only where no other row has blocks as small.
 std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
                                                 bool general = false);
+
+// The recurrent gated delta row that holds the key size with the least padding; null: none.
+const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent_row_for(flashdelta_dtype dtype, int64_t dim_k);
 
 // How much there is to share out: query rows of each (sequence, key head), how many of those, over how many SMs.
 struct QueryRows {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/numeric.hpp"
-#include "cuda/gated_delta/rows.hpp"
+#include "cuda/gated_delta/recurrent_rows.hpp"
 #include "plan/kernel_rows.hpp"
 #include "plan/shared_memory.hpp"
 
@@ -50,8 +50,13 @@ Refusal refuse_dims(const PlanProblem& problem) {
   return {};
 }
 
-Refusal refuse_block(const ArchProfile& arch, const Candidate& candidate) {
-  if (candidate.block_kv % kFragment != 0) {
+// The gated delta rule token by token: a chunk of one token, no shared memory.
+bool is_recurrent(const PlanProblem& problem, const Candidate& candidate) {
+  return problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_q == 1 && candidate.block_kv == 1;
+}
+
+Refusal refuse_block(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate) {
+  if (candidate.block_kv % kFragment != 0 && !is_recurrent(problem, candidate)) {
     return not_multiple(Reason::kBlockKvNotMultipleOf16, "block_kv", candidate.block_kv, kFragment);
   }
   if (candidate.threads % kWarp != 0) {
@@ -86,7 +91,7 @@ Refusal refuse_gated_delta(const ArchProfile& arch, const PlanProblem& problem, 
   if (candidate.q_in_registers) {
     return {Reason::kQInRegisters, "q_in_registers is 1, but 0 is all there is: every warp reads Q from shared memory"};
   }
-  if (candidate.stages < 2) {
+  if (candidate.stages < 2 && !is_recurrent(problem, candidate)) {
     return {Reason::kStagesUnderTwo,
             fmt::format("stages is {}, but a chunk is loaded while another is computed on: 2", candidate.stages)};
   }
@@ -103,7 +108,7 @@ Refusal refuse_gated_delta(const ArchProfile& arch, const PlanProblem& problem, 
 
 Refusal refuse(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate, int64_t shared_bytes) {
   if (Refusal refusal = refuse_dims(problem); refusal.reason != Reason::kNone) return refusal;
-  if (Refusal refusal = refuse_block(arch, candidate); refusal.reason != Reason::kNone) return refusal;
+  if (Refusal refusal = refuse_block(arch, problem, candidate); refusal.reason != Reason::kNone) return refusal;
   Refusal refusal = problem.operation == PlanOperation::kAttentionForward
                         ? refuse_attention(problem, candidate)
                         : refuse_gated_delta(arch, problem, candidate);
@@ -129,6 +134,7 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
     if (bytes.q_before_v) assessment->parts = {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
     return;
   }
+  if (is_recurrent(problem, candidate)) return;
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
   assessment->shared_bytes = bytes.total();
@@ -191,7 +197,9 @@ std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& prob
         return KernelRow{row.name, row.register_ceiling};
       }
     }
-    return std::nullopt;
+    const auto* row = is_recurrent(problem, candidate) ? recurrent_row_for(problem.dtype, problem.head_dim) : nullptr;
+    if (row == nullptr || candidate != row_candidate(row->config)) return std::nullopt;
+    return KernelRow{row->name, row->register_ceiling};
   }
   for (const ForwardRow* row : forward_rows_for(problem.dtype, problem.head_dim, problem.head_dim_v)) {
     if (row_candidate(problem, row->config) == candidate) return KernelRow{row->name, row->register_ceiling};

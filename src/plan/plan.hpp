@@ -12,6 +12,7 @@
 #include "core/profiles.hpp"
 #include "core/status.hpp"
 #include "cuda/attention/forward_config.hpp"
+#include "cuda/gated_delta/recurrent_rows.hpp"
 
 namespace flashdelta {
 
@@ -48,7 +49,7 @@ enum class Reason {
   kSharedMemoryOverLimit,
 };
 
-// One set of tile sizes. For the gated delta rule block_q = block_kv = the chunk.
+// One set of tile sizes. For the gated delta rule block_q = block_kv = the chunk; 1 is its recurrent kernel.
 struct Candidate {
   int64_t block_q = 0;    // query rows a block
   int64_t block_kv = 0;   // keys a loop iteration
@@ -103,6 +104,7 @@ int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t t
 
 // A kernel row as a candidate for a problem whose head sizes it holds.
 Candidate row_candidate(const PlanProblem& problem, const ForwardConfig& config);
+Candidate row_candidate(const GatedDeltaRecurrentConfig& config);
 
 // Fills in block_v = 0 and stages = 0. All numbers of the problem and the candidate must be positive.
 Candidate resolve(const PlanProblem& problem, Candidate candidate);

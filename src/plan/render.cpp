@@ -72,7 +72,7 @@ std::string plan_table(const PlanReport& report) {
                         i == 0 ? "bytes by part" : parts_text(report.candidates[i - 1]));
     table += text + "\n";
   }
-  table += report.chosen ? "\n* chosen\n" : "\nNothing fits.\n";
+  table += report.chosen ? "\n* chosen" + (report.why.empty() ? "" : ": " + report.why) + "\n" : "\nNothing fits.\n";
   for (const CandidateReport& candidate : report.candidates) {
     if (candidate.fits) continue;
     table += fmt::format("refused: {}x{}, {} warp{}, {} stage{}: {}\n", candidate.block_q, candidate.block_kv,

@@ -54,6 +54,7 @@ struct PlanReport {
   int64_t head_dim = 0, head_dim_v = 0;
   std::optional<int64_t> seqlen;
   std::optional<size_t> chosen;  // index into candidates; none: nothing fits
+  std::string why;               // of the chosen, where its class of kernel was chosen by more than tiles; else ""
   // The table's: best first, so chosen is 0 where anything fits, runners-up next, the refused last.
   // The request's own: in the request's order.
   std::vector<CandidateReport> candidates;

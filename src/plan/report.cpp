@@ -158,12 +158,20 @@ Status make_plan(const PlanRequest& request, PlanReport* report) {
              .head_dim_v = problem.head_dim_v,
              .seqlen = problem.seqlen,
              .chosen = std::nullopt,
+             .why = "",
              .candidates = {}};
   for (size_t i = 0; i < order.size(); i++) {
     const size_t from = from_table ? order[i] : i;
     report->candidates.push_back(report_candidate(*arch, problem, candidates[from], assessments[from]));
   }
-  if (!order.empty() && assessments[order[0]].fits()) report->chosen = from_table ? 0 : order[0];
+  if (order.empty() || !assessments[order[0]].fits()) return {};
+  report->chosen = from_table ? 0 : order[0];
+  if (request.operation == PlanOperation::kGatedDeltaForward && candidates[order[0]].block_kv == 1) {
+    report->why = fmt::format(
+        "token by token, as for any call of at most {} tokens a sequence: the state is read and "
+        "written once and stays in registers",
+        gated_delta_recurrent_tokens);
+  }
   return {};
 }
 

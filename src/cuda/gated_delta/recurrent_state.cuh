@@ -1,0 +1,150 @@
+// A warp's 16 value columns of a state between memory and registers, four contiguous elements at a time.
+//
+// Lane l holds keys 32 i + 4 (l / 4) + 0 .. 3. Of the values, where values are contiguous ([K, V]) it holds
+// 4 (l % 4) + 0 .. 3, and where keys are ([V, K]) l % 4 + 0, 4, 8, 12: so four elements of a lane are one vector, and
+// lanes side by side fill whole sectors.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/gated_delta/recurrent_params.h"
+#include "cuda/ptx/math.cuh"
+#include "cuda/ptx/memory.cuh"
+#include "cuda/ptx/memory_16.cuh"
+
+namespace flashdelta::gated_delta {
+
+// fp32 in registers: [keys / 32][keys 0 .. 3][values 0 .. 3].
+template <int DimK>
+struct RecurrentState {
+  static constexpr int groups = DimK / 32;
+  float x[groups][4][4];
+};
+
+// One warp's window on a state tensor: its head of one slot, from its first value column on.
+struct StateWindow {
+  char* data;          // null: nowhere
+  int64_t row_stride;  // elements, of keys where values are contiguous and of values where keys are
+};
+
+__device__ __forceinline__ StateWindow state_window(const GatedDeltaRecurrentParams& p, const GatedDeltaStates& states,
+                                                    int64_t slot, int head, int first_value) {
+  if (slot < 0) return {nullptr, 0};
+  const int64_t row_stride = p.value_major ? states.value_stride : states.key_stride;
+  const int64_t first = p.value_major ? first_value * row_stride : first_value;
+  const int64_t element = slot * states.slot_stride + head * states.head_stride + first;
+  return {static_cast<char*>(states.data) + element * (p.call.state_is_bf16 ? 2 : 4), row_stride};
+}
+
+// Calls f with true or false as a type for each of: keys contiguous, bf16, vectors aligned.
+template <class F>
+__device__ __forceinline__ void with_state_format(const GatedDeltaRecurrentParams& p, const F& f) {
+  const auto aligned = [&](auto value_major, auto bf16) {
+    if (p.states_aligned) {
+      f(value_major, bf16, std::true_type{});
+    } else {
+      f(value_major, bf16, std::false_type{});
+    }
+  };
+  const auto dtype = [&](auto value_major) {
+    if (p.call.state_is_bf16) {
+      aligned(value_major, std::true_type{});
+    } else {
+      aligned(value_major, std::false_type{});
+    }
+  };
+  if (p.value_major) {
+    dtype(std::true_type{});
+  } else {
+    dtype(std::false_type{});
+  }
+}
+
+template <bool Bf16, bool Aligned>
+__device__ __forceinline__ void load_four(float (&x)[4], const char* data, int64_t element) {
+  if constexpr (Bf16 && Aligned) {
+    const uint2 two = *reinterpret_cast<const uint2*>(data + element * 2);
+    x[0] = __uint_as_float(two.x << 16), x[1] = __uint_as_float(two.x & 0xffff0000u);
+    x[2] = __uint_as_float(two.y << 16), x[3] = __uint_as_float(two.y & 0xffff0000u);
+  } else if constexpr (Aligned) {
+    const float4 four = *reinterpret_cast<const float4*>(data + element * 4);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      x[i] = Bf16 ? ptx::to_float<Element::bf16>(reinterpret_cast<const uint16_t*>(data)[element + i])
+                  : reinterpret_cast<const float*>(data)[element + i];
+    }
+  }
+}
+
+template <bool Bf16, bool Aligned>
+__device__ __forceinline__ void store_four(char* data, int64_t element, const float (&x)[4]) {
+  if constexpr (Bf16 && Aligned) {
+    ptx::store_global_64(data + element * 2, __uint_as_float(ptx::pack<Element::bf16>(x[0], x[1])),
+                         __uint_as_float(ptx::pack<Element::bf16>(x[2], x[3])));
+  } else if constexpr (Aligned) {
+    ptx::store_global_128(data + element * 4, {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                                               __float_as_uint(x[3])});
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if constexpr (Bf16) {
+        ptx::store_global_16(data + (element + i) * 2, ptx::pack<Element::bf16>(x[i], 0));
+      } else {
+        ptx::store_global_32(data + (element + i) * 4, x[i]);
+      }
+    }
+  }
+}
+
+// Calls f(group, row, element) for the lane's vectors inside [dim_k, values]: row is a key of the group where values
+// are contiguous, a value where keys are.
+template <bool ValueMajor, int Groups, class F>
+__device__ __forceinline__ void for_each_vector(int64_t row_stride, int dim_k, int values, int lane, const F& f) {
+  const int key0 = lane / 4 * 4, value0 = ValueMajor ? lane % 4 : lane % 4 * 4;
+  const int64_t first = ValueMajor ? value0 * row_stride + key0 : key0 * row_stride + value0;
+#pragma unroll
+  for (int group = 0; group < Groups; group++) {
+    if (key0 + group * 32 >= dim_k) break;
+#pragma unroll
+    for (int row = 0; row < 4; row++) {
+      if (value0 + (ValueMajor ? 4 * row : 0) >= values) continue;
+      f(group, row, first + (ValueMajor ? 4 * row * row_stride + group * 32 : (group * 32 + row) * row_stride));
+    }
+  }
+}
+
+// Elements outside are zero, and stay so. values: columns from the warp's first to the head's last.
+template <int DimK>
+__device__ __forceinline__ void load_state(RecurrentState<DimK>& s, const GatedDeltaRecurrentParams& p,
+                                           const StateWindow& from, int values, int lane) {
+#pragma unroll
+  for (int i = 0; i < DimK / 2; i++) s.x[i / 16][i / 4 % 4][i % 4] = 0;
+  if (from.data == nullptr) return;
+  with_state_format(p, [&](auto value_major, auto bf16, auto aligned) {
+    for_each_vector<value_major.value, s.groups>(
+        from.row_stride, p.call.dim_k, values, lane, [&](int group, int row, int64_t element) {
+          float four[4];
+          load_four<bf16.value, aligned.value>(four, from.data, element);
+#pragma unroll
+          for (int i = 0; i < 4; i++) (value_major.value ? s.x[group][i][row] : s.x[group][row][i]) = four[i];
+        });
+  });
+}
+
+template <int DimK>
+__device__ __forceinline__ void store_state(const RecurrentState<DimK>& s, const GatedDeltaRecurrentParams& p,
+                                            const StateWindow& to, int values, int lane) {
+  with_state_format(p, [&](auto value_major, auto bf16, auto aligned) {
+    for_each_vector<value_major.value, s.groups>(
+        to.row_stride, p.call.dim_k, values, lane, [&](int group, int row, int64_t element) {
+          float four[4];
+#pragma unroll
+          for (int i = 0; i < 4; i++) four[i] = value_major.value ? s.x[group][i][row] : s.x[group][row][i];
+          store_four<bf16.value, aligned.value>(to.data, element, four);
+        });
+  });
+}
+
+}  // namespace flashdelta::gated_delta
