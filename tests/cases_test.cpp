@@ -2,6 +2,7 @@
 // leaves alone must still be what it was.
 #include "cases/cases.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/problem.hpp"
@@ -94,6 +95,17 @@ TEST(CaseList, names_are_unique_and_lower_snake) {
     EXPECT_EQ(one.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string::npos) << one.name;
     EXPECT_FALSE(one.source.empty()) << one.name;
   }
+}
+
+// FlashQLA's forward list is there by name: 19 shapes, from a state and from zero, in both layouts, at both sizes.
+TEST(CaseList, has_all_of_flashqlas_forward_list) {
+  const auto count = [](const std::vector<Case>& list) {
+    return std::count_if(list.begin(), list.end(),
+                         [](const Case& one) { return one.name.rfind("gdn_flashqla_", 0) == 0; });
+  };
+  EXPECT_EQ(count(cases()), 19 * 4);
+  EXPECT_EQ(count(full_size_cases()), 19 * 4);
+  for (const Case& one : full_size_cases()) EXPECT_NE(one.inputs, nullptr) << one.name;
 }
 
 TEST(CaseList, inputs_follow_the_seed) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "cases/cases.hpp"
 #include "io/call.hpp"
 
 namespace flashdelta::test {
@@ -40,6 +41,19 @@ inline void expect_right(Call& call, uint64_t seed = 1) {
   for (const OutputError& error : errors) {
     EXPECT_EQ(error.fault, "") << error.name << ": relative error " << error.relative_l2 << ", " << error.rows_checked
                                << " of " << error.rows << " rows checked";
+  }
+}
+
+// Holds the outputs of a case that ran on a GPU kernel against the oracle.
+inline void expect_right_on_gpu(const Call& call, const Case& one, uint64_t seed) {
+  std::vector<OutputError> errors;
+  const Status checked = check_call(call, seed, &errors);
+  ASSERT_TRUE(checked.ok()) << checked.message;
+  ASSERT_FALSE(errors.empty());
+  const double tolerance = one.dtype == FLASHDELTA_BF16 ? 6e-3 : 1e-3;
+  for (const OutputError& error : errors) {
+    if (one.gpu_factor > 1 && error.relative_l2 <= one.gpu_factor * tolerance) continue;
+    EXPECT_EQ(error.fault, "") << error.name << ": relative error " << error.relative_l2;
   }
 }
 

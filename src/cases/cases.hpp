@@ -15,6 +15,8 @@ struct Case {
   Operation operation = Operation::attention_forward;
   CallOptions options;
   bool bench = false;  // part of the default `bench` list
+  // On the tolerance, for the GPU kernels: they round U to 16 bits, and where keys repeat those errors add up.
+  double gpu_factor = 1;
   // Makes the inputs, fresh for each seed. Rows that no sequence owns are NaN.
   TensorMap (*inputs)(const Case& self, uint64_t seed) = nullptr;
   // Shape parameters that `inputs` reads; a case list row sets what it needs.
@@ -26,5 +28,8 @@ struct Case {
 };
 
 const std::vector<Case>& cases();
+
+// What cases() has scaled down, at the size of its source: gigabytes and minutes on a CPU, so for a GPU.
+std::vector<Case> full_size_cases();
 
 }  // namespace flashdelta

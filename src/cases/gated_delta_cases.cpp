@@ -1,5 +1,7 @@
 // The gated delta rule: a row a case, {name, where it comes from, {lengths, HV, HK, K, V}, variant, options}.
 // The words of a variant are in gated_delta_inputs.cpp.
+#include <algorithm>
+
 #include "cases/inputs.hpp"
 
 namespace flashdelta {
@@ -186,9 +188,16 @@ std::vector<Case> issue_cases() {
       gated_delta("empty_in_the_middle", "FlashQLA: offsets 0, 40, 40, 100", {{40, 0, 60}, 2, 1, 64, 64}, "packed"),
       gated_delta("no_tokens", "FlashQLA: T = 0", {{0, 0}, 2, 1, 64, 64}, "h0"),
       gated_delta("no_tokens_packed", "FlashQLA: T = 0", {{0, 0}, 2, 1, 64, 64}, "packed h0"),
+      gated_delta("one_long_beside_short", "FlashInfer: 28672 + 4096 tokens (1/8 of them, 2/1 heads for 32/16)",
+                  {{3584, 512}, 2, 1, 128, 128}, "packed h0 gate=bench"),
+      gated_delta("long_keys_in_the_window", "context parallelism of FlashQLA: |k| = 2, beta = 0.9, g = -0.2",
+                  {{600}, 1, 1, 64, 64}, "h0 gate=-0.2 beta=0.9 keys=long", {}, fp32),
       gated_delta("state_vanishes", "context parallelism of FlashQLA: beta = 0 in the window", {{600}, 1, 1, 64, 64},
                   "h0 gate=-0.2 beta=zero_end", {}, fp32),
   };
+  const auto repeated =
+      std::find_if(list.begin(), list.end(), [](const Case& one) { return one.name == "gdn_identical_keys"; });
+  repeated->gpu_factor = 3;
   for (int64_t tail : {57, 59, 61, 63}) {
     list.push_back(gated_delta(fmt::format("tail_{}", tail), "FlashInfer #4311: the last valid decay",
                                {{tail}, 2, 1, 128, 128}, "h0"));
@@ -225,6 +234,24 @@ std::vector<Case> gated_delta_cases() {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
+}
+
+std::vector<Case> long_gated_delta_cases() {
+  return {
+      gated_delta("seven_long_sequences_full", "FlashInfer #3565, #3698",
+                  {{1238, 1199, 1240, 1216, 1187, 1203, 519}, 48, 16, 128, 128}, "packed h0"),
+      gated_delta("correlated_keys_8192", "cudnn-frontend #1051", {{8192}, 2, 1, 128, 128},
+                  "gate=narrow beta=one keys=correlated"),
+      gated_delta("2050_sequences_of_32_heads_32", "FLA #1077, #1096, #1239 (head size 32)",
+                  {std::vector<int64_t>(2050, 3), 32, 16, 32, 32}, "packed h0"),
+      gated_delta("2050_chunks_of_32_heads", "FLA #1077, #1096, #1239: chunked (head size 32)",
+                  {std::vector<int64_t>(2050, 17), 32, 16, 32, 32}, "packed"),
+      gated_delta("1030_blocks_full", "FLA #638 (forward)", {{64 * 1030}, 1, 1, 128, 128}, "gate=bench"),
+      gated_delta("bf16_state_140000", "mlx-serve #415", {{140000}, 2, 1, 64, 64}, "h0_16 gate=bench"),
+      gated_delta("28672_beside_4096", "FlashInfer: one long sequence beside a short one",
+                  {{28672, 4096}, 32, 16, 128, 128}, "packed h0 gate=bench"),
+      gated_delta("2_8_heads_32768", "FlashQLA 2/8 heads, 1 x 32768", {{32768}, 8, 2, 128, 128}, "h0 gate=bench"),
+  };
 }
 
 }  // namespace flashdelta

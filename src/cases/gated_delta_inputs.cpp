@@ -1,12 +1,15 @@
 // Inputs of the gated delta rule; case.lengths_q are the sequences, heads_q is HV. Words of a variant:
-//   packed                 packed sequences; else dense, where lengths must be equal. tail=N: N rows beyond the last
-//   gate=NAME              qwen (default), strong, zero, mixed, reset, bench, narrow, or a number; raw_gate: A_log, a,
-//   dt beta=NAME              sigmoid (default), one, zero, two, zero_end (0 in the last half); raw_beta: b scalars_16
-//   gate and beta tensors in the input's dtype; else fp32 keys=NAME              unit (default), repeat, correlated,
-//   long (norm 2), raw (not normalised, for l2norm), tiny v_gain=X               scales v h0, h0_16              an
-//   initial state in fp32, bf16 pool                   initial_state_indices; final_pool: final_state_indices too;
-//   skip: some are negative tokens                 token_state_indices; accepted: num_accepted_tokens too; int64:
-//   lengths and indices in int64
+//   packed             packed sequences; else dense, where lengths must be equal. tail=N: N rows beyond the last
+//   gate=NAME          qwen (default), strong, wide, zero, mixed, reset, bench, narrow, or a number
+//   raw_gate           A_log, a, dt_bias
+//   beta=NAME          sigmoid (default), one, zero, two, zero_end (0 in the last half), or a number; raw_beta: b
+//   scalars_16         gate and beta tensors in the input's dtype; else fp32
+//   keys=NAME          unit (default), repeat, correlated, long (norm 2), raw (not normalised, for l2norm), tiny
+//   v_gain=X           scales v
+//   h0, h0_16          an initial state in fp32, bf16
+//   pool               initial_state_indices; final_pool: final_state_indices too; skip: some are negative
+//   tokens             token_state_indices; accepted: num_accepted_tokens too
+//   int64              lengths and indices in int64
 // Rows that no sequence owns, a skipped sequence's rows and slots that nobody starts from are NaN.
 #include <algorithm>
 #include <cmath>
@@ -123,6 +126,7 @@ class GatedDeltaMaker {
     map_["g"] = make_scalars([&](int64_t i, int64_t token, int64_t head) {
       if (form == "qwen") return -std::exp(rate(head)) * softplus(0.5 * random.normal(i) - 4);
       if (form == "strong") return -16 * softplus(0.5 * random.normal(i) + 1);
+      if (form == "wide") return -16 * head_random.uniform(head) * softplus(0.5 * random.normal(i) + 1);
       if (form == "mixed") return head % 2 == 0 ? 0.0 : -30.0;
       if (form == "reset") return token % 23 == 17 ? -std::numeric_limits<double>::infinity() : -0.1;
       if (form == "bench") return std::log(sigmoid(random.normal(i))) / 16;
@@ -138,8 +142,10 @@ class GatedDeltaMaker {
       return;
     }
     const std::string form = variant_.text("beta", "sigmoid");
+    const double fixed = variant_.number("beta", 0);
     map_["beta"] = make_scalars([&](int64_t i, int64_t token, int64_t) {
       if (form == "one") return 1.0;
+      if (fixed != 0) return fixed;
       if (form == "zero" || (form == "zero_end" && 2 * token >= batch_ * tokens_)) return 0.0;
       return (form == "two" ? 2 : 1) * sigmoid(random.normal(i));
     });

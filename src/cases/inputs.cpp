@@ -62,8 +62,15 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> list = attention_cases();
     for (Case& one : gated_delta_cases()) list.push_back(std::move(one));
+    for (Case& one : flashqla_cases(false)) list.push_back(std::move(one));
     return list;
   }();
+  return all;
+}
+
+std::vector<Case> full_size_cases() {
+  std::vector<Case> all = flashqla_cases(true);
+  for (Case& one : long_gated_delta_cases()) all.push_back(std::move(one));
   return all;
 }
 

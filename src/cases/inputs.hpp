@@ -15,6 +15,8 @@ TensorMap gated_delta_inputs(const Case& self, uint64_t seed);
 
 std::vector<Case> attention_cases();
 std::vector<Case> gated_delta_cases();
+std::vector<Case> flashqla_cases(bool full_size);
+std::vector<Case> long_gated_delta_cases();
 
 // A case's variant: words apart by spaces, each a flag ("packed") or a setting ("page=16").
 class Variant {

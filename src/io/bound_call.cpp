@@ -22,7 +22,7 @@ int64_t longest(const HostTensor& offsets) {
   return most;
 }
 
-// What the plan may know of lengths that now lie on the device.
+// What the plan may know of lengths that the kernels read where they lie.
 void tell_lengths(const Call& call, flashdelta_attention_forward_args* attention,
                   flashdelta_gated_delta_forward_args* gated_delta) {
   for (const auto& [name, field] : {std::pair{"cu_seqlens_q", &attention->max_seqlen_q},
@@ -41,9 +41,11 @@ Status BoundCall::bind(Call& call, const flashdelta_execution& execution) {
   attention_ = call.attention;
   gated_delta_ = call.gated_delta;
 #if FLASHDELTA_GPU
+  if (execution.backend == FLASHDELTA_BACKEND_CUDA || execution.backend == FLASHDELTA_BACKEND_EMULATOR) {
+    tell_lengths(call, &attention_, &gated_delta_);
+  }
   if (execution.backend == FLASHDELTA_BACKEND_CUDA) {
     FLASHDELTA_RETURN_IF_ERROR(open_cuda_device(execution.device, &device_));
-    tell_lengths(call, &attention_, &gated_delta_);
     // The header pins the layout: an argument struct's tensors stand together, from q to the first plain field.
     const bool is_attention = call.operation == Operation::attention_forward;
     FLASHDELTA_RETURN_IF_ERROR(is_attention

@@ -2,10 +2,10 @@
 //
 //   u = beta (v - e^g S^T k);  o = scale (e^g S^T q + (k . q) u);  S = e^g S + k u^T
 //
-// A warp owns 16 value columns of a sequence and value head. It reads them once, keeps them in fp32 registers and writes
-// them once, or after each token that wants its state: a token of decoding costs the state's bytes and little else.
-// Lanes l, l + 4, .. share a value column's keys (recurrent_state.cuh); their sums meet by shuffles in a fixed order.
-// Warps share nothing. In place, a warp has read all that it overwrites before it writes.
+// A warp owns 16 value columns of a sequence and value head. It reads them once, keeps them in fp32 registers and
+// writes them once, or after each token that wants its state: a token of decoding costs the state's bytes and little
+// else. Lanes l, l + 4, .. share a value column's keys (recurrent_state.cuh); their sums meet by shuffles in a fixed
+// order. Warps share nothing. In place, a warp has read all that it overwrites before it writes.
 #pragma once
 
 #include "cuda/gated_delta/gates.cuh"

@@ -84,8 +84,8 @@ __device__ __forceinline__ void store_four(char* data, int64_t element, const fl
     ptx::store_global_64(data + element * 2, __uint_as_float(ptx::pack<Element::bf16>(x[0], x[1])),
                          __uint_as_float(ptx::pack<Element::bf16>(x[2], x[3])));
   } else if constexpr (Aligned) {
-    ptx::store_global_128(data + element * 4, {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
-                                               __float_as_uint(x[3])});
+    ptx::store_global_128(data + element * 4,
+                          {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])});
   } else {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
