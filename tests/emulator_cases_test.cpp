@@ -1,9 +1,8 @@
-// Every gated delta case of the list on the emulator, through the C ABI, against the oracle. What no kernel does must be
-// refused by name; cases of the long lists run at the size that the list has for every machine.
-#include "cases/cases.hpp"
-
+// Every gated delta case of the list on the emulator, through the C ABI, against the oracle. What no kernel does must
+// be refused by name; cases of the long lists run at the size that the list has for every machine.
 #include <cstdio>
 
+#include "cases/cases.hpp"
 #include "device/gpu_backends.hpp"
 #include "support.hpp"
 
