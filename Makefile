@@ -2,7 +2,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 .DEFAULT_GOAL := help
-.PHONY: audit setup-nvcc help setup build build-all test demo format format-check lint install clean asan-test
+.PHONY: audit wheel python-test setup-nvcc help setup build build-all test demo format format-check lint install clean asan-test
 
 help: ## Show the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,16 @@ audit: setup ## Compile every kernel for sm_120 and hold registers, spills and s
 	@$(CXX) -std=c++20 -Isrc src/cuda/generate.cpp -o build/generate
 	@scripts/audit_kernels.py build/generate
 
+wheel: setup ## Build the Python wheel in dist/ (PYTHON=python3.12 for another Python).
+	@scripts/configure.sh release
+	@scripts/wheel.sh
+
+python-test: setup ## Install the wheel into a clean environment and run the Python tests.
+	@scripts/configure.sh release
+	@scripts/python_tests.sh
+
 install: build ## Install the library, header, command line and CMake package under PREFIX (/usr/local).
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## Remove what the builds made.
-	@rm -rf build build-debug build-asan build-lint build-cuda build-cuda-release
+	@rm -rf dist build build-debug build-asan build-lint build-cuda build-cuda-release

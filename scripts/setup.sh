@@ -7,6 +7,7 @@ packages=(
   g++ cmake make ninja-build
   libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libdlpack-dev
   libgtest-dev librapidcheck-dev
+  python3-venv python3-dev
   clang-format-14 clang-tidy-14 libomp-14-dev shellcheck
 )
 

@@ -1,0 +1,240 @@
+"""FlashInfer's gated delta rule (flashinfer-python 0.7), forward: prefill and decode. Its g is linear, exp of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from ._common import float_or, refuse, require_tensors, rows
+
+_PACKAGE = "flashdelta.compat.flashinfer"
+_STATE_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def _check_states(**states: Tensor | None) -> None:
+    for name, state in states.items():
+        if state is not None and state.dtype not in _STATE_DTYPES:
+            refuse(_PACKAGE, name, state.dtype, "states of float32 and bfloat16")
+
+
+def _spread(x: Tensor, heads: int) -> Tensor:
+    """Key and value heads repeated to as many as there are query heads."""
+    return rows(x if x.shape[-2] == heads else x.repeat_interleave(heads // x.shape[-2], dim=-2))
+
+
+def chunk_gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None = None,
+    beta: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    output: Tensor | None = None,
+    output_state: Tensor | None = None,
+    state_checkpoints: Tensor | None = None,
+    checkpoint_cu_starts: Tensor | None = None,
+    checkpoint_every_n_tokens: int = 0,
+    use_cp: Literal["auto"] | bool = "auto",
+    state_indices: Tensor | None = None,
+    _cp_chunk_len: int | None = None,
+    backend: str = "auto",
+    max_seqlen: int | None = None,
+    *,
+    gate_domain: Literal["linear", "log"] = "linear",
+    use_gate_in_kernel: bool = False,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    beta_is_logit: bool = False,
+    cu_seqlens_cpu: Sequence[int] | Tensor | None = None,
+    output_state_indices: Tensor | None = None,
+    checkpoint_state_indices: Tensor | None = None,
+    prefix_lens: Tensor | None = None,
+) -> Any:
+    """Stands for flashinfer.gdn_prefill.chunk_gated_delta_rule.
+
+    q [T,HQ,D]; k [T,HK,D]; v [T,HV,D], sequences one after the other by cu_seqlens [N+1]; g, beta [T,max(HQ,HV)]. g is
+    the factor itself, exp of a natural log (1 where None); gate_domain="log" takes the log. States are [N,H,V,K], or a
+    pool with state_indices [N] (output_state is then the pool to write; a negative index skips its sequence).
+    checkpoint_cu_starts must be the running count of len // checkpoint_every_n_tokens, as FlashInfer asks.
+
+    Returns o, or (o, state) with output_final_state.
+
+    Differs: states of float16 and float8, output_state_indices, checkpoint_state_indices, prefix_lens, _cp_chunk_len and
+    the other backends raise NotImplementedError, so does backward.
+    """
+    require_tensors(q=q, k=k, v=v)
+    if cu_seqlens is None:
+        raise ValueError("cu_seqlens: expected a tensor [N+1], got None")
+    for name, value in (
+        ("output_state_indices", output_state_indices),
+        ("checkpoint_state_indices", checkpoint_state_indices),
+        ("prefix_lens", prefix_lens),
+        ("_cp_chunk_len", _cp_chunk_len),
+    ):
+        if value is not None:
+            refuse(_PACKAGE, name, value, f"{name}=None")
+    if backend not in ("auto", "flashinfer"):
+        refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
+    _check_states(initial_state=initial_state, output_state=output_state, state_checkpoints=state_checkpoints)
+    if state_indices is not None and (initial_state is None or output_state is None):
+        raise ValueError("initial_state, output_state: expected the pools of state_indices, got None")
+    if checkpoint_every_n_tokens > 0 and (state_checkpoints is None or checkpoint_cu_starts is None):
+        raise ValueError(
+            "state_checkpoints, checkpoint_cu_starts: expected tensors with checkpoint_every_n_tokens, got None"
+        )
+    if checkpoint_every_n_tokens == 0 and state_checkpoints is not None:
+        raise ValueError("checkpoint_every_n_tokens: expected a multiple of 64 with state_checkpoints, got 0")
+    heads = max(q.shape[-2], v.shape[-2])
+    if q.shape[-2] > v.shape[-2]:
+        k, v = _spread(k, heads), _spread(v, heads)
+    form = _gate(q, heads, g, gate_domain, use_gate_in_kernel, A_log, dt_bias)
+    if beta is None:
+        beta = torch.ones(q.shape[0], heads, device=q.device)
+    form["b" if beta_is_logit else "beta"] = float_or(beta, q.dtype)
+    wants_state = output_final_state or output_state is not None
+    o, state, _ = _core.gated_delta_forward(
+        rows(q)[None],
+        rows(k)[None],
+        rows(v)[None],
+        **{name: x if x is None or x.dim() == 1 else x[None] for name, x in form.items()},
+        scale=scale or None,
+        initial_state=initial_state,
+        output_final_state=wants_state,
+        final_state=output_state,
+        state_layout="vk",
+        initial_state_indices=state_indices,
+        checkpoint_every=checkpoint_every_n_tokens,
+        checkpoints=state_checkpoints,
+        cu_seqlens=cu_seqlens,
+        max_seqlen=max_seqlen or 0,
+        host_cu_seqlens=cu_seqlens_cpu,
+        qk_l2norm=use_qk_l2norm_in_kernel,
+        context_parallel="exact" if use_cp else "off",
+        o=None if output is None else output[None],
+    )
+    o = o[0] if output is None else output
+    return (o, state) if output_final_state else o
+
+
+def _gate(
+    q: Tensor,
+    heads: int,
+    g: Tensor | None,
+    domain: str,
+    in_kernel: bool,
+    A_log: Tensor | None,
+    dt_bias: Tensor | None,
+) -> dict[str, Tensor | None]:
+    if in_kernel:
+        if g is None or A_log is None or dt_bias is None:
+            raise ValueError("g, A_log, dt_bias: expected tensors with use_gate_in_kernel=True, got None")
+        return {"a": float_or(g, q.dtype), "A_log": float_or(A_log, q.dtype), "dt_bias": float_or(dt_bias, q.dtype)}
+    if domain not in ("linear", "log"):
+        raise ValueError(f"gate_domain: expected 'linear' or 'log', got {domain!r}")
+    if g is None:
+        return {"g": torch.zeros(q.shape[0], heads, device=q.device)}
+    return {"g": rows(g.float().log() if domain == "linear" else g.float())}
+
+
+def gated_delta_rule_decode_pretranspose(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Tensor | None,
+    A_log: Tensor,
+    a: Tensor,
+    dt_bias: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    output: Tensor | None = None,
+    use_qk_l2norm: bool = True,
+    initial_state: Tensor | None = None,
+    initial_state_indices: Tensor | None = None,
+    output_state_indices: Tensor | None = None,
+    intermediate_states_buffer: Tensor | None = None,
+    disable_state_update: bool = False,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Stands for flashinfer.gdn_decode.gated_delta_rule_decode_pretranspose.
+
+    q, k [B,T,H,K]; v [B,T,HV,V]; state [B,HV,V,K], changed in place, or a pool initial_state with
+    initial_state_indices [B]. The gate is -exp(A_log) softplus(a + dt_bias), the step sigmoid(b); a, b [B,T,HV]. A
+    negative index leaves its sequence out: output 0, no slot read or written, with bf16 states too.
+
+    Returns (output, state or the pool). Differs: intermediate_states_buffer and other backends raise.
+    """
+    require_tensors(q=q, k=k, v=v, A_log=A_log, a=a, dt_bias=dt_bias, b=b)
+    if intermediate_states_buffer is not None:
+        refuse(_PACKAGE, "intermediate_states_buffer", intermediate_states_buffer, "None")
+    if backend not in ("auto", "flashinfer"):
+        refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
+    if disable_state_update and q.shape[1] == 1:
+        raise ValueError("disable_state_update: expected False for one token, got True")
+    if (initial_state is None) != (initial_state_indices is None):
+        raise ValueError("initial_state, initial_state_indices: expected both or neither, got one")
+    if (state is None) == (initial_state is None):
+        raise ValueError("state, initial_state: expected one of the two, got " + ("none" if state is None else "both"))
+    if output_state_indices is not None and initial_state is None:
+        raise ValueError("output_state_indices: expected None without a pool, got a tensor")
+    return _decode(
+        q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk",
+        state if initial_state is None else initial_state, initial_state_indices, output_state_indices,
+        not disable_state_update,
+    )  # fmt: skip
+
+
+def gated_delta_rule_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: Tensor,
+    A_log: Tensor,
+    a: Tensor,
+    dt_bias: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    output: Tensor | None = None,
+    use_qk_l2norm: bool = True,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Stands for flashinfer.gdn_decode.gated_delta_rule_decode: one token, state [B,HV,K,V], changed in place."""
+    require_tensors(q=q, k=k, v=v, state=state, A_log=A_log, a=a, dt_bias=dt_bias, b=b)
+    if backend not in ("auto", "flashinfer"):
+        refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
+    if q.shape[1] != 1:
+        raise ValueError(f"q: expected one token a sequence, got {q.shape[1]}")
+    return _decode(q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "kv", state, None, None, True)
+
+
+def _decode(
+    q: Tensor, k: Tensor, v: Tensor, A_log: Tensor, a: Tensor, dt_bias: Tensor, b: Tensor, scale: float | None,
+    output: Tensor | None, l2norm: bool, layout: _core.StateLayout, state: Tensor, indices: Tensor | None,
+    out_indices: Tensor | None, update: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    _check_states(state=state)
+    o = _core.gated_delta_forward(
+        rows(q),
+        rows(k),
+        rows(v),
+        A_log=float_or(A_log, q.dtype),
+        a=float_or(a, q.dtype),
+        dt_bias=float_or(dt_bias, q.dtype),
+        b=float_or(b, q.dtype),
+        scale=scale,
+        initial_state=state,
+        final_state=state if update else None,
+        state_layout=layout,
+        initial_state_indices=indices,
+        final_state_indices=out_indices,
+        qk_l2norm=l2norm,
+        o=output,
+    ).o
+    return o, state

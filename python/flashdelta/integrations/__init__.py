@@ -1,0 +1,1 @@
+"""flashdelta under other libraries' models."""

@@ -1,0 +1,210 @@
+// The two operations: arrays in, workspace from the caller's allocator, the C ABI's run on the caller's stream.
+#include "calls.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "arrays.hpp"
+
+namespace flashdelta::python {
+namespace {
+
+template <typename Args>
+struct Field {
+  const char* name;
+  flashdelta_tensor Args::*member;
+  bool written = false;
+};
+
+using Attention = flashdelta_attention_forward_args;
+constexpr Field<Attention> attention_fields[] = {
+    {"q", &Attention::q},
+    {"k", &Attention::k},
+    {"v", &Attention::v},
+    {"o", &Attention::o, true},
+    {"lse", &Attention::lse, true},
+    {"sink", &Attention::sink},
+    {"cu_seqlens_q", &Attention::cu_seqlens_q},
+    {"cu_seqlens_k", &Attention::cu_seqlens_k},
+    {"seqused_k", &Attention::seqused_k},
+    {"cache_batch_idx", &Attention::cache_batch_idx},
+    {"page_table", &Attention::page_table},
+};
+
+using GatedDelta = flashdelta_gated_delta_forward_args;
+constexpr Field<GatedDelta> gated_delta_fields[] = {
+    {"q", &GatedDelta::q},
+    {"k", &GatedDelta::k},
+    {"v", &GatedDelta::v},
+    {"g", &GatedDelta::g},
+    {"beta", &GatedDelta::beta},
+    {"A_log", &GatedDelta::A_log},
+    {"dt_bias", &GatedDelta::dt_bias},
+    {"a", &GatedDelta::a},
+    {"b", &GatedDelta::b},
+    {"o", &GatedDelta::o, true},
+    {"initial_state", &GatedDelta::initial_state},
+    {"final_state", &GatedDelta::final_state, true},
+    {"checkpoints", &GatedDelta::checkpoints, true},
+    {"cu_seqlens", &GatedDelta::cu_seqlens},
+    {"initial_state_indices", &GatedDelta::initial_state_indices},
+    {"final_state_indices", &GatedDelta::final_state_indices},
+    {"token_state_indices", &GatedDelta::token_state_indices},
+    {"num_accepted_tokens", &GatedDelta::num_accepted_tokens},
+};
+
+// Overloads, so that one template serves both operations.
+flashdelta_status workspace_bytes(const Attention* a, const flashdelta_execution* e, size_t* bytes) {
+  return flashdelta_attention_forward_workspace(a, e, bytes);
+}
+flashdelta_status workspace_bytes(const GatedDelta* a, const flashdelta_execution* e, size_t* bytes) {
+  return flashdelta_gated_delta_forward_workspace(a, e, bytes);
+}
+flashdelta_status run(const Attention* a, const flashdelta_execution* e, void* workspace, size_t bytes) {
+  return flashdelta_attention_forward(a, e, workspace, bytes);
+}
+flashdelta_status run(const GatedDelta* a, const flashdelta_execution* e, void* workspace, size_t bytes) {
+  return flashdelta_gated_delta_forward(a, e, workspace, bytes);
+}
+
+// The arrays behind a call's views, all on the device of the first.
+template <typename Args, size_t N>
+std::vector<Array> read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], uint64_t stream, Args* args) {
+  std::vector<Array> read;
+  read.reserve(N);
+  for (size_t i = 0; i < N; i++) {
+    Array array = read_array(arrays[i], fields[i].name, fields[i].written, stream);
+    args->*fields[i].member = array.view;
+    if (array.view.dtype == FLASHDELTA_NONE) continue;
+    if (!read.empty() && !(array.place == read.front().place)) {
+      throw nb::value_error((std::string(fields[i].name) + ": expected an array on " + read.front().place.name() +
+                             " like q, got one on " + array.place.name())
+                                .c_str());
+    }
+    read.push_back(std::move(array));
+  }
+  if (read.empty()) throw nb::type_error("q: expected an array, got None");
+  return read;
+}
+
+// Ctrl-C stops a long call on the CPU.
+int32_t check_signals(void*, int64_t, int64_t) {
+  const nb::gil_scoped_acquire held;
+  return PyErr_CheckSignals();
+}
+
+flashdelta_execution make_execution(const Array& q, int backend, int arch, int num_threads, uint64_t stream) {
+  flashdelta_execution execution = FLASHDELTA_EXECUTION_INIT;
+  const Place& place = q.place;
+  if (!place.is_cuda() && !place.is_host()) {
+    throw nb::value_error(("q: expected an array on cpu or cuda, got one on " + place.name()).c_str());
+  }
+  if (backend == FLASHDELTA_BACKEND_AUTO) backend = place.is_cuda() ? FLASHDELTA_BACKEND_CUDA : FLASHDELTA_BACKEND_CPU;
+  if ((backend == FLASHDELTA_BACKEND_CUDA) != place.is_cuda()) {
+    throw nb::value_error(("backend: expected one that runs on q's device, " + place.name() + ", got " +
+                           (backend == FLASHDELTA_BACKEND_CUDA  ? "cuda"
+                            : backend == FLASHDELTA_BACKEND_CPU ? "cpu"
+                                                                : "emulator"))
+                              .c_str());
+  }
+  execution.backend = static_cast<flashdelta_backend>(backend);
+  execution.device = place.is_cuda() ? place.id : 0;
+  execution.stream = current_stream(q, stream);
+  execution.arch = arch;
+  execution.num_threads = num_threads;
+  if (!place.is_cuda()) execution.progress = check_signals;
+  return execution;
+}
+
+constexpr size_t kAlignment = 256;
+
+// Device memory comes from the framework, so that its allocator sees it; host memory is our own.
+template <typename Args>
+void run_call(const Args& args, const flashdelta_execution& execution, const nb::object& allocate) {
+  size_t bytes = 0;
+  check(workspace_bytes(&args, &execution, &bytes));
+  std::unique_ptr<void, decltype(&std::free)> own(nullptr, std::free);
+  nb::object borrowed;
+  void* workspace = nullptr;
+  if (bytes > 0 && execution.backend == FLASHDELTA_BACKEND_CUDA) {
+    borrowed = allocate((bytes + kAlignment) / 4 + 1);  // int32 elements, with room to align
+    const Array memory = read_array(borrowed, "workspace", true, 0);
+    const auto address = reinterpret_cast<uintptr_t>(memory.view.data);
+    workspace = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);  // NOLINT
+  } else if (bytes > 0) {
+    own.reset(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+    if (own == nullptr) throw std::bad_alloc();
+    workspace = own.get();
+  }
+  flashdelta_status status = FLASHDELTA_OK;
+  {
+    const nb::gil_scoped_release free_for_others;
+    status = run(&args, &execution, workspace, bytes);
+  }
+  check(status);
+}
+
+double or_nan(const nb::object& number) { return number.is_none() ? std::nan("") : nb::cast<double>(number); }
+
+const int64_t* host_lengths(const std::vector<int64_t>& lengths) { return lengths.empty() ? nullptr : lengths.data(); }
+
+void attention_forward(const nb::tuple& arrays, int64_t max_seqlen_q, int64_t max_seqlen_k,
+                       const std::vector<int64_t>& host_cu_seqlens_q, const std::vector<int64_t>& host_cu_seqlens_k,
+                       const nb::object& scale, double softcap, int64_t window_left, int64_t window_right, bool causal,
+                       int backend, int arch, int num_threads, uint64_t stream, const nb::object& allocate) {
+  Attention args;
+  flashdelta_attention_forward_init(&args);
+  const std::vector<Array> read = read_arrays(arrays, attention_fields, stream, &args);
+  args.max_seqlen_q = max_seqlen_q;
+  args.max_seqlen_k = max_seqlen_k;
+  args.host_cu_seqlens_q = host_lengths(host_cu_seqlens_q);
+  args.host_cu_seqlens_k = host_lengths(host_cu_seqlens_k);
+  args.scale = or_nan(scale);
+  args.softcap = softcap;
+  args.window_left = window_left;
+  args.window_right = window_right;
+  args.causal = causal ? 1 : 0;
+  run_call(args, make_execution(read.front(), backend, arch, num_threads, stream), allocate);
+}
+
+void gated_delta_forward(const nb::tuple& arrays, int64_t max_seqlen, const std::vector<int64_t>& host_cu_seqlens,
+                         const nb::object& scale, double beta_scale, double decay_threshold, int64_t checkpoint_every,
+                         int chunk, bool qk_l2norm, int state_layout, int context_parallel, int backend, int arch,
+                         int num_threads, uint64_t stream, const nb::object& allocate) {
+  GatedDelta args;
+  flashdelta_gated_delta_forward_init(&args);
+  const std::vector<Array> read = read_arrays(arrays, gated_delta_fields, stream, &args);
+  args.max_seqlen = max_seqlen;
+  args.host_cu_seqlens = host_lengths(host_cu_seqlens);
+  args.scale = or_nan(scale);
+  args.beta_scale = beta_scale;
+  args.decay_threshold = decay_threshold;
+  args.checkpoint_every = checkpoint_every;
+  args.chunk = chunk;
+  args.qk_l2norm = qk_l2norm ? 1 : 0;
+  args.state_layout = static_cast<flashdelta_state_layout>(state_layout);
+  args.context_parallel = static_cast<flashdelta_context_parallel>(context_parallel);
+  run_call(args, make_execution(read.front(), backend, arch, num_threads, stream), allocate);
+}
+
+}  // namespace
+
+void bind_calls(nb::module_& module) {
+  module.def("attention_forward", attention_forward, nb::arg("arrays"), nb::arg("max_seqlen_q"),
+             nb::arg("max_seqlen_k"), nb::arg("host_cu_seqlens_q"), nb::arg("host_cu_seqlens_k"),
+             nb::arg("scale").none(), nb::arg("softcap"), nb::arg("window_left"), nb::arg("window_right"),
+             nb::arg("causal"), nb::arg("backend"), nb::arg("arch"), nb::arg("num_threads"), nb::arg("stream"),
+             nb::arg("allocate").none());
+  module.def("gated_delta_forward", gated_delta_forward, nb::arg("arrays"), nb::arg("max_seqlen"),
+             nb::arg("host_cu_seqlens"), nb::arg("scale").none(), nb::arg("beta_scale"), nb::arg("decay_threshold"),
+             nb::arg("checkpoint_every"), nb::arg("chunk"), nb::arg("qk_l2norm"), nb::arg("state_layout"),
+             nb::arg("context_parallel"), nb::arg("backend"), nb::arg("arch"), nb::arg("num_threads"),
+             nb::arg("stream"), nb::arg("allocate").none());
+}
+
+}  // namespace flashdelta::python
