@@ -20,6 +20,12 @@ raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
 "$venv/bin/pip" wheel -qq . --no-deps --no-build-isolation --disable-pip-version-check -w "$raw" -Cbuild-dir="$build" \
   -Ccmake.define.FLASHDELTA_TESTS=ON -Ccmake.define.FLASHDELTA_BENCHMARKS=ON "${defines[@]}"
+PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip -w "$raw/out" "$raw"/flashdelta-*.whl >"$raw/log" 2>&1 || {
+  cat "$raw/log" >&2
+  exit 1
+}
 mkdir -p dist
-PATH=$venv/bin:$PATH "$venv/bin/auditwheel" repair --strip -w dist "$raw"/flashdelta-*.whl >"$raw/log" 2>&1 || { cat "$raw/log" >&2; exit 1; }
-ls -t dist/flashdelta-*.whl | head -1
+for wheel in "$raw"/out/*.whl; do
+  mv "$wheel" dist/
+  echo "dist/${wheel##*/}"
+done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -12,6 +13,9 @@ from ._arrays import FLOAT32, Array, framework
 Backend = Literal["auto", "cpu", "cuda", "emulator"]
 StateLayout = Literal["kv", "vk"]
 ContextParallel = Literal["off", "exact", "decay_start"]
+
+# Plans for another card's limits wherever a call says no arch of its own: FLASHDELTA_ARCH=120 in the environment.
+_ARCH = int(os.environ.get("FLASHDELTA_ARCH", "0"))
 
 _BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2, "emulator": 3}
 _LAYOUTS = {"kv": 0, "vk": 1}
@@ -105,7 +109,8 @@ def attention_forward(
     [B,HQ,TQ] or [HQ,total_q]. A row that sees no key has o = 0 and lse = -inf. o and lse may be given to be filled.
 
     backend "auto" runs where q lies. "emulator" runs the GPU kernels' own code on the CPU, slowly, as an SM120 card.
-    arch (80, 86, 89, 90, 100, 120, 121) plans under another card's limits.
+    arch (80, 86, 89, 90, 100, 120, 121) plans under another card's limits; 0: FLASHDELTA_ARCH of the environment, or
+    the card's own.
 
     Raises ValueError (a wrong shape, range or device), TypeError (no array, or a dtype that the library has not),
     NotImplementedError (right, but not on this backend). Gradients are not supported: backward raises.
@@ -139,7 +144,7 @@ def attention_forward(
         window_right,
         causal,
         number,
-        arch,
+        arch or _ARCH,
         num_threads,
         library.stream(q),
         library.workspace(q),
@@ -256,7 +261,7 @@ def gated_delta_forward(
         layout,
         parallel,
         number,
-        arch,
+        arch or _ARCH,
         num_threads,
         library.stream(q),
         library.workspace(q),

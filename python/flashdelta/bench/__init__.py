@@ -1,0 +1,1 @@
+"""`python -m flashdelta.bench`: the case list and the peers, timed, as a table and as one HTML page."""
