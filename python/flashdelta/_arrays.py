@@ -17,7 +17,7 @@ class Torch:
         import torch
 
         self.torch = torch
-        self.has_exchange = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+        self.makes_outputs = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # _native then needs no help
 
     def empty(self, like: Array, shape: Sequence[int], dtype: str | None = None) -> Array:
         if dtype is None:
@@ -28,12 +28,12 @@ class Torch:
         return like.new_zeros(shape, dtype=getattr(self.torch, dtype))
 
     def stream(self, like: Array) -> int:
-        if self.has_exchange or not like.is_cuda:
+        if self.makes_outputs or not like.is_cuda:
             return 0
         return int(self.torch.cuda.current_stream(like.device).cuda_stream)
 
     def workspace(self, like: Array) -> Callable[[int], Array] | None:
-        if not like.is_cuda:
+        if self.makes_outputs or not like.is_cuda:
             return None
         return lambda count: like.new_empty((count,), dtype=self.torch.int32)
 
@@ -43,6 +43,8 @@ class Torch:
 
 class Numpy:
     """numpy arrays, on the CPU. They have no bfloat16 that DLPack knows."""
+
+    makes_outputs = False
 
     def __init__(self) -> None:
         import numpy
@@ -67,6 +69,8 @@ class Numpy:
 
 class Cupy:
     """cupy arrays, on cupy's current stream."""
+
+    makes_outputs = False
 
     def __init__(self) -> None:
         import cupy
@@ -96,6 +100,8 @@ class Jax:
 
     Outputs are new jax arrays that the kernel fills before anybody else has seen them.
     """
+
+    makes_outputs = False
 
     def __init__(self) -> None:
         import jax

@@ -63,7 +63,12 @@ def _goes_through_torch(q: Array, others: tuple[Array | None, ...]) -> bool:
         return True
     if not torch.is_grad_enabled():
         return False
-    return q.requires_grad or any(getattr(x, "requires_grad", False) for x in others)
+    if q.requires_grad:
+        return True
+    for x in others:
+        if x is not None and getattr(x, "requires_grad", False):
+            return True
+    return False
 
 
 def attention_forward(
@@ -128,12 +133,14 @@ def attention_forward(
             window_right, causal, return_lse, backend, arch, num_threads, o, lse,
         )  # fmt: skip
     library = framework(q)
-    if o is None:
-        o = library.empty(q, (*q.shape[:-1], _size(v, -1)))
-    if lse is None and return_lse:
-        lse = library.empty(q, attention_lse_shape(q, cu_seqlens_q), FLOAT32)
-    _native.attention_forward(
+    if not library.makes_outputs:
+        if o is None:
+            o = library.empty(q, (*q.shape[:-1], _size(v, -1)))
+        if lse is None and return_lse:
+            lse = library.empty(q, attention_lse_shape(q, cu_seqlens_q), FLOAT32)
+    o, lse = _native.attention_forward(
         (q, k, v, o, lse, sink, cu_seqlens_q, cu_seqlens_k, seqused_k, cache_batch_idx, page_table),
+        return_lse,
         max_seqlen_q,
         max_seqlen_k,
         _lengths(host_cu_seqlens_q),
@@ -233,23 +240,22 @@ def gated_delta_forward(
             )
         )  # fmt: skip
     library = framework(q)
-    if o is None:
-        o = library.empty(q, v.shape)
-    if final_state is None and output_final_state:
-        shape = state_shape(q, v, cu_seqlens, state_layout)
-        if initial_state is None:
-            final_state = library.empty(q, shape, FLOAT32)
-        else:
-            final_state = library.empty(initial_state, shape)
+    if not library.makes_outputs:
+        if o is None:
+            o = library.empty(q, v.shape)
+        if final_state is None and output_final_state:
+            like, kind = (q, FLOAT32) if initial_state is None else (initial_state, None)
+            final_state = library.empty(like, state_shape(q, v, cu_seqlens, state_layout), kind)
     if checkpoints is None and checkpoint_every > 0:
         shape = (checkpoint_rows(q, checkpoint_every), *state_shape(q, v, cu_seqlens, state_layout)[1:])
-        kind = final_state if final_state is not None else initial_state
-        checkpoints = library.zeros(q, shape, FLOAT32 if kind is None else str(kind.dtype).removeprefix("torch."))
-    _native.gated_delta_forward(
+        state = initial_state if final_state is None else final_state
+        checkpoints = library.zeros(q, shape, FLOAT32 if state is None else str(state.dtype).removeprefix("torch."))
+    o, final_state = _native.gated_delta_forward(
         (
             q, k, v, g, beta, A_log, dt_bias, a, b, o, initial_state, final_state, checkpoints, cu_seqlens,
             initial_state_indices, final_state_indices, token_state_indices, num_accepted_tokens,
         ),
+        output_final_state,
         max_seqlen,
         _lengths(host_cu_seqlens),
         scale,

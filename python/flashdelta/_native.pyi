@@ -6,6 +6,7 @@ def why_unavailable(backend: int) -> str: ...
 def synchronize(device: int) -> None: ...
 def attention_forward(
     arrays: tuple[Any, ...],
+    return_lse: bool,
     max_seqlen_q: int,
     max_seqlen_k: int,
     host_cu_seqlens_q: Sequence[int],
@@ -20,9 +21,10 @@ def attention_forward(
     num_threads: int,
     stream: int,
     allocate: Callable[[int], Any] | None,
-) -> None: ...
+) -> tuple[Any, Any]: ...
 def gated_delta_forward(
     arrays: tuple[Any, ...],
+    output_final_state: bool,
     max_seqlen: int,
     host_cu_seqlens: Sequence[int],
     scale: float | None,
@@ -38,7 +40,7 @@ def gated_delta_forward(
     num_threads: int,
     stream: int,
     allocate: Callable[[int], Any] | None,
-) -> None: ...
+) -> tuple[Any, Any]: ...
 def plan(
     gated_delta: bool,
     arch: str,

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <string_view>
 #include <unordered_map>
 
 #include "dlpack_exchange.hpp"
@@ -117,6 +118,52 @@ Array read_array(nb::handle object, const char* name, bool written, uint64_t str
   read_capsule(object, name, written, stream, &out);
   return out;
 }
+
+namespace {
+
+DLDataType dlpack_type(flashdelta_dtype dtype) {
+  if (dtype == FLASHDELTA_BF16) return {kDLBfloat, 16, 1};
+  if (dtype == FLASHDELTA_FP16) return {kDLFloat, 16, 1};
+  return {kDLFloat, 32, 1};
+}
+
+void set_python_error(void*, const char* kind, const char* message) {
+  const bool memory = std::string_view(kind) == "MemoryError";
+  PyErr_SetString(memory ? PyExc_MemoryError : PyExc_RuntimeError, message);
+}
+
+DlpackManagedVersioned* allocate(const Array& like, DLDataType type, int32_t ndim, const int64_t* shape) {
+  DLTensor prototype{};
+  prototype.device = {static_cast<DLDeviceType>(like.place.type), like.place.id};
+  prototype.dtype = type;
+  prototype.ndim = ndim;
+  prototype.shape = const_cast<int64_t*>(shape);  // NOLINT: DLPack has no const; the allocator reads it
+  DlpackManagedVersioned* managed = nullptr;
+  if (like.exchange->allocate(&prototype, &managed, nullptr, set_python_error) != 0) throw nb::python_error();
+  return managed;
+}
+
+}  // namespace
+
+NewArray new_array(const Array& like, flashdelta_dtype dtype, int32_t ndim, const int64_t* shape) {
+  DlpackManagedVersioned* managed = allocate(like, dlpack_type(dtype), ndim, shape);
+  Array made;
+  view_tensor(managed->dl_tensor, "output", &made);
+  void* object = nullptr;
+  if (like.exchange->managed_to_object(managed, &object) != 0) throw nb::python_error();
+  return {made.view, nb::steal(static_cast<PyObject*>(object))};
+}
+
+Memory::Memory(const Array& like, size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  managed_ = allocate(like, {kDLUInt, 8, 1}, 1, &size);
+}
+
+Memory::~Memory() {
+  if (managed_->deleter != nullptr) managed_->deleter(managed_);
+}
+
+void* Memory::data() const { return static_cast<char*>(managed_->dl_tensor.data) + managed_->dl_tensor.byte_offset; }
 
 void* current_stream(const Array& array, uint64_t otherwise) {
   void* stream = reinterpret_cast<void*>(otherwise);  // NOLINT: a cudaStream_t that Python knows as a number

@@ -4,9 +4,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "arrays.hpp"
@@ -72,6 +75,15 @@ flashdelta_status run(const GatedDelta* a, const flashdelta_execution* e, void* 
   return flashdelta_gated_delta_forward(a, e, workspace, bytes);
 }
 
+// Fills an output that the caller left out, where q's framework can make it without Python's help.
+void make_output(const Array& q, flashdelta_dtype dtype, std::initializer_list<int64_t> shape, flashdelta_tensor* view,
+                 nb::object* object) {
+  if (view->dtype != FLASHDELTA_NONE || q.exchange == nullptr) return;
+  NewArray made = new_array(q, dtype, static_cast<int32_t>(shape.size()), shape.begin());
+  *view = made.view;
+  *object = std::move(made.object);
+}
+
 // The arrays behind a call's views, all on the device of the first.
 template <typename Args, size_t N>
 std::vector<Array> read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], uint64_t stream, Args* args) {
@@ -123,40 +135,59 @@ flashdelta_execution make_execution(const Array& q, int backend, int arch, int n
 
 constexpr size_t kAlignment = 256;
 
+void* aligned(void* memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  return reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);  // NOLINT
+}
+
+template <typename Args>
+flashdelta_status run_on(const Args& args, const flashdelta_execution& execution, void* workspace, size_t bytes) {
+  const nb::gil_scoped_release free_for_others;
+  return run(&args, &execution, workspace, bytes);
+}
+
 // Device memory comes from the framework, so that its allocator sees it; host memory is our own.
 template <typename Args>
-void run_call(const Args& args, const flashdelta_execution& execution, const nb::object& allocate) {
+void run_call(const Args& args, const Array& q, const flashdelta_execution& execution, const nb::object& allocate) {
+  if (std::is_same_v<Args, Attention> && execution.backend == FLASHDELTA_BACKEND_CUDA) {
+    // Most attention calls need none: the run itself finds out, and a plan less is made.
+    const flashdelta_status status = run_on(args, execution, nullptr, 0);
+    if (status != FLASHDELTA_WORKSPACE_TOO_SMALL) return check(status);
+  }
   size_t bytes = 0;
   check(workspace_bytes(&args, &execution, &bytes));
-  std::unique_ptr<void, decltype(&std::free)> own(nullptr, std::free);
-  nb::object borrowed;
-  void* workspace = nullptr;
-  if (bytes > 0 && execution.backend == FLASHDELTA_BACKEND_CUDA) {
-    borrowed = allocate((bytes + kAlignment) / 4 + 1);  // int32 elements, with room to align
-    const Array memory = read_array(borrowed, "workspace", true, 0);
-    const auto address = reinterpret_cast<uintptr_t>(memory.view.data);
-    workspace = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);  // NOLINT
-  } else if (bytes > 0) {
-    own.reset(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  if (bytes == 0) return check(run_on(args, execution, nullptr, 0));
+  if (execution.backend != FLASHDELTA_BACKEND_CUDA) {
+    const std::unique_ptr<void, decltype(&std::free)> own(
+        std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment), std::free);
     if (own == nullptr) throw std::bad_alloc();
-    workspace = own.get();
+    return check(run_on(args, execution, own.get(), bytes));
   }
-  flashdelta_status status = FLASHDELTA_OK;
-  {
-    const nb::gil_scoped_release free_for_others;
-    status = run(&args, &execution, workspace, bytes);
+  if (q.exchange != nullptr) {
+    const Memory memory(q, bytes + kAlignment);
+    return check(run_on(args, execution, aligned(memory.data()), bytes));
   }
-  check(status);
+  const nb::object borrowed = allocate((bytes + kAlignment) / 4 + 1);  // int32 elements, with room to align
+  const Array memory = read_array(borrowed, "workspace", true, 0);
+  check(run_on(args, execution, aligned(memory.view.data), bytes));
+}
+
+// A size of a shape; 0 where there is no such dimension: the check then says what is wrong.
+int64_t size(const flashdelta_tensor& t, int32_t dimension) {
+  const int32_t at = dimension < 0 ? t.ndim + dimension : dimension;
+  return at >= 0 && at < t.ndim ? t.shape[at] : 0;
 }
 
 double or_nan(const nb::object& number) { return number.is_none() ? std::nan("") : nb::cast<double>(number); }
 
 const int64_t* host_lengths(const std::vector<int64_t>& lengths) { return lengths.empty() ? nullptr : lengths.data(); }
 
-void attention_forward(const nb::tuple& arrays, int64_t max_seqlen_q, int64_t max_seqlen_k,
-                       const std::vector<int64_t>& host_cu_seqlens_q, const std::vector<int64_t>& host_cu_seqlens_k,
-                       const nb::object& scale, double softcap, int64_t window_left, int64_t window_right, bool causal,
-                       int backend, int arch, int num_threads, uint64_t stream, const nb::object& allocate) {
+// o and lse: those given, or new ones (lse where it is asked for).
+nb::tuple attention_forward(const nb::tuple& arrays, bool return_lse, int64_t max_seqlen_q, int64_t max_seqlen_k,
+                            const std::vector<int64_t>& host_cu_seqlens_q,
+                            const std::vector<int64_t>& host_cu_seqlens_k, const nb::object& scale, double softcap,
+                            int64_t window_left, int64_t window_right, bool causal, int backend, int arch,
+                            int num_threads, uint64_t stream, const nb::object& allocate) {
   Attention args;
   flashdelta_attention_forward_init(&args);
   const std::vector<Array> read = read_arrays(arrays, attention_fields, stream, &args);
@@ -169,13 +200,29 @@ void attention_forward(const nb::tuple& arrays, int64_t max_seqlen_q, int64_t ma
   args.window_left = window_left;
   args.window_right = window_right;
   args.causal = causal ? 1 : 0;
-  run_call(args, make_execution(read.front(), backend, arch, num_threads, stream), allocate);
+  const Array& q = read.front();
+  nb::object o = arrays[3], lse = arrays[4];
+  const bool packed = args.cu_seqlens_q.dtype != FLASHDELTA_NONE;
+  const int64_t dv = size(args.v, -1);
+  if (packed) {
+    make_output(q, args.q.dtype, {size(args.q, 0), size(args.q, 1), dv}, &args.o, &o);
+    if (return_lse) make_output(q, FLASHDELTA_FP32, {size(args.q, 1), size(args.q, 0)}, &args.lse, &lse);
+  } else {
+    make_output(q, args.q.dtype, {size(args.q, 0), size(args.q, 1), size(args.q, 2), dv}, &args.o, &o);
+    if (return_lse) {
+      make_output(q, FLASHDELTA_FP32, {size(args.q, 0), size(args.q, 2), size(args.q, 1)}, &args.lse, &lse);
+    }
+  }
+  run_call(args, q, make_execution(q, backend, arch, num_threads, stream), allocate);
+  return nb::make_tuple(o, lse);
 }
 
-void gated_delta_forward(const nb::tuple& arrays, int64_t max_seqlen, const std::vector<int64_t>& host_cu_seqlens,
-                         const nb::object& scale, double beta_scale, double decay_threshold, int64_t checkpoint_every,
-                         int chunk, bool qk_l2norm, int state_layout, int context_parallel, int backend, int arch,
-                         int num_threads, uint64_t stream, const nb::object& allocate) {
+// o and final_state: those given, or new ones (final_state where it is asked for).
+nb::tuple gated_delta_forward(const nb::tuple& arrays, bool output_final_state, int64_t max_seqlen,
+                              const std::vector<int64_t>& host_cu_seqlens, const nb::object& scale, double beta_scale,
+                              double decay_threshold, int64_t checkpoint_every, int chunk, bool qk_l2norm,
+                              int state_layout, int context_parallel, int backend, int arch, int num_threads,
+                              uint64_t stream, const nb::object& allocate) {
   GatedDelta args;
   flashdelta_gated_delta_forward_init(&args);
   const std::vector<Array> read = read_arrays(arrays, gated_delta_fields, stream, &args);
@@ -189,22 +236,35 @@ void gated_delta_forward(const nb::tuple& arrays, int64_t max_seqlen, const std:
   args.qk_l2norm = qk_l2norm ? 1 : 0;
   args.state_layout = static_cast<flashdelta_state_layout>(state_layout);
   args.context_parallel = static_cast<flashdelta_context_parallel>(context_parallel);
-  run_call(args, make_execution(read.front(), backend, arch, num_threads, stream), allocate);
+  const Array& q = read.front();
+  nb::object o = arrays[9], final_state = arrays[11];
+  const flashdelta_tensor& v = args.v;
+  make_output(q, args.q.dtype, {size(v, 0), size(v, 1), size(v, 2), size(v, 3)}, &args.o, &o);
+  if (output_final_state) {
+    const bool packed = args.cu_seqlens.dtype != FLASHDELTA_NONE;
+    const int64_t sequences = packed ? std::max<int64_t>(size(args.cu_seqlens, 0) - 1, 0) : size(args.q, 0);
+    const bool kv = args.state_layout == FLASHDELTA_STATE_KV;
+    const int64_t rows = kv ? size(args.q, -1) : size(v, -1), columns = kv ? size(v, -1) : size(args.q, -1);
+    const flashdelta_dtype dtype = args.initial_state.dtype == FLASHDELTA_BF16 ? FLASHDELTA_BF16 : FLASHDELTA_FP32;
+    make_output(q, dtype, {sequences, size(v, 2), rows, columns}, &args.final_state, &final_state);
+  }
+  run_call(args, q, make_execution(q, backend, arch, num_threads, stream), allocate);
+  return nb::make_tuple(o, final_state);
 }
 
 }  // namespace
 
 void bind_calls(nb::module_& module) {
-  module.def("attention_forward", attention_forward, nb::arg("arrays"), nb::arg("max_seqlen_q"),
+  module.def("attention_forward", attention_forward, nb::arg("arrays"), nb::arg("return_lse"), nb::arg("max_seqlen_q"),
              nb::arg("max_seqlen_k"), nb::arg("host_cu_seqlens_q"), nb::arg("host_cu_seqlens_k"),
              nb::arg("scale").none(), nb::arg("softcap"), nb::arg("window_left"), nb::arg("window_right"),
              nb::arg("causal"), nb::arg("backend"), nb::arg("arch"), nb::arg("num_threads"), nb::arg("stream"),
              nb::arg("allocate").none());
-  module.def("gated_delta_forward", gated_delta_forward, nb::arg("arrays"), nb::arg("max_seqlen"),
-             nb::arg("host_cu_seqlens"), nb::arg("scale").none(), nb::arg("beta_scale"), nb::arg("decay_threshold"),
-             nb::arg("checkpoint_every"), nb::arg("chunk"), nb::arg("qk_l2norm"), nb::arg("state_layout"),
-             nb::arg("context_parallel"), nb::arg("backend"), nb::arg("arch"), nb::arg("num_threads"),
-             nb::arg("stream"), nb::arg("allocate").none());
+  module.def("gated_delta_forward", gated_delta_forward, nb::arg("arrays"), nb::arg("output_final_state"),
+             nb::arg("max_seqlen"), nb::arg("host_cu_seqlens"), nb::arg("scale").none(), nb::arg("beta_scale"),
+             nb::arg("decay_threshold"), nb::arg("checkpoint_every"), nb::arg("chunk"), nb::arg("qk_l2norm"),
+             nb::arg("state_layout"), nb::arg("context_parallel"), nb::arg("backend"), nb::arg("arch"),
+             nb::arg("num_threads"), nb::arg("stream"), nb::arg("allocate").none());
 }
 
 }  // namespace flashdelta::python
