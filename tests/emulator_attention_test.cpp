@@ -308,7 +308,7 @@ TEST_F(EmulatorAttention, SplitKeys) {
     x.q = x.packed_q ? std::vector<int64_t>{1, 3, 2} : std::vector<int64_t>{2, 2, 2};
     x.sink = dim != 128;
     x.lse = dim != 512;
-    x.window_left = dim == 256 ? 600 : -1;
+    x.window_left = dim == 256 ? 1200 : -1;
     x.seed = static_cast<uint64_t>(dim);
     AttentionCall call(x);
     AttentionProblem problem;
@@ -317,6 +317,104 @@ TEST_F(EmulatorAttention, SplitKeys) {
     ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
     EXPECT_GT(choice.splits, 3);
     expect_right_on_emulator(x, 1);
+  }
+}
+
+// Every row for few query rows: their number, head sizes that are padded, pages of whole tiles, all that masks and
+// caps.
+TEST_F(EmulatorAttention, FewRows) {
+  struct Rows {
+    std::vector<int64_t> q;
+    int64_t group;
+    const char* kernel;
+  };
+  const Rows few[] = {{{1, 1, 0}, 6, "q16"}, {{2, 1, 2}, 8, "q16"}, {{16, 3, 9}, 4, "q64"}, {{3, 1, 0}, 20, "q64"}};
+  uint32_t seed = 0;
+  for (const flashdelta_dtype dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    for (const int64_t dim : {40, 64, 72, 128, 192, 256}) {
+      for (const Rows& rows : few) {
+        AttentionOptions x = packed(rows.q, {300, 17, 140});
+        x.dtype = dtype;
+        x.heads_k = 1 + seed % 2, x.heads_q = x.heads_k * rows.group;
+        x.head_dim = dim, x.head_dim_v = seed % 3 == 0 ? dim : dim - 8;
+        x.keys = std::array{Keys::packed, Keys::paged, Keys::cached, Keys::dense}[seed % 4];
+        x.page_size = seed % 8 == 1 ? 64 : 128;
+        x.causal = seed % 2 == 0;
+        if (x.keys == Keys::dense) x.k = {140, 140, 140};
+        x.window_left = seed % 5 == 0 ? 90 : -1;
+        x.sink = seed % 3 == 1, x.softcap = seed % 7 == 2 ? 20 : 0;
+        x.seed = ++seed;
+        const auto bound = [&](AttentionCall& call) {
+          call.arguments().max_seqlen_q = *std::max_element(rows.q.begin(), rows.q.end());
+        };
+        AttentionCall call(x);
+        bound(call);
+        AttentionProblem problem;
+        ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+        ForwardChoice choice;
+        ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+        ASSERT_NE(choice.decode, nullptr) << dim << " " << rows.kernel;
+        EXPECT_NE(std::string(choice.decode->name).find(rows.kernel), std::string::npos) << choice.decode->name;
+        expect_right_on_emulator(x, seed, bound);
+      }
+    }
+  }
+}
+
+// Keys that climb from tile to tile, warp to warp and part to part: whatever joins parts must rescale.
+TEST_F(EmulatorAttention, FewRowsOfLogitsThatRamp) {
+  for (const double slope : {30.0, -30.0}) {
+    for (const int64_t queries : {1, 16}) {
+      AttentionOptions x = packed({queries}, {700});
+      x.heads_q = 4, x.head_dim = x.head_dim_v = 128;
+      expect_right_on_emulator(x, 1, [&](AttentionCall& call) {
+        call.write_k([&](int64_t, int64_t j, int64_t, int64_t c, float old) {
+          return c == 0 ? static_cast<float>(slope) * static_cast<float>(j) : old;
+        });
+        call.write_q([](int64_t, int64_t, int64_t, int64_t c, float old) { return c == 0 ? 4.f : old; });
+      });
+    }
+  }
+}
+
+// Pages smaller than a tile of the rows for few queries are the general rows'.
+TEST_F(EmulatorAttention, PagesOfAnySizeAreTaken) {
+  AttentionOptions x;
+  x.q = {2, 2}, x.k = {150, 40};
+  x.keys = Keys::paged;
+  for (const int64_t page : {1, 8, 24, 16, 32}) {
+    x.page_size = page;
+    AttentionCall call(x);
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    ForwardChoice choice;
+    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    EXPECT_EQ(choice.decode != nullptr, page % 16 == 0) << page;
+    expect_right_on_emulator(x, 1);
+  }
+}
+
+// The rows that want more blocks an SM than SM120 holds, under an architecture that holds them.
+TEST_F(EmulatorAttention, RowsOfLargerCards) {
+  for (const int64_t dim : {128, 256, 232}) {
+    AttentionOptions x = packed({130, 100}, {150, 90});
+    x.heads_q = x.heads_k = 60, x.head_dim = x.head_dim_v = dim;
+    x.causal = dim != 256;
+    x.window_left = dim == 232 ? 50 : -1;
+    AttentionCall call(x);
+    EXPECT_TRUE(call.run().ok());
+    std::memset(call.arguments().o.data, 0xff, call.o_memory().size());
+    std::memset(call.arguments().lse.data, 0xff, call.lse_memory().size());
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    ForwardChoice choice;
+    EmulatorDevice device(*parse_arch("sm90"), 2, 1);
+    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm90"), device.info().sm_count, &choice).ok());
+    ASSERT_NE(choice.row, nullptr);
+    EXPECT_EQ(choice.row->wanted_blocks, 2) << choice.row->name;
+    const Status status = emulate(device, problem);
+    EXPECT_TRUE(status.ok()) << status.message;
+    call.check();
   }
 }
 

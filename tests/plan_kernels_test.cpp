@@ -67,6 +67,12 @@ TEST(PlanKernels, ACandidateOfOnesOwnFindsItsRow) {
   EXPECT_EQ(report.chosen, 0u);
 }
 
+TEST(PlanKernels, TwoBlocksAnSmWhereTheyFit) {
+  const auto rows = forward_rows_for(FLASHDELTA_BF16, 128, 128);
+  EXPECT_STREQ(choose_forward_row(*parse_arch("sm90"), rows, {})->name, "attention_forward_bf16_d128_q128");
+  EXPECT_STREQ(choose_forward_row(*parse_arch("sm120"), rows, {})->name, "attention_forward_bf16_d128_q256");
+}
+
 TEST(PlanKernels, FewQueriesGetTheSmallestBlocks) {
   const ArchProfile& arch = *parse_arch("sm120");
   const auto rows = forward_rows_for(FLASHDELTA_BF16, 128, 128);

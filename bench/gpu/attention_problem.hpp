@@ -97,6 +97,9 @@ class AttentionProblem16 {
       p.softcap_in = static_cast<float>(scale() / shape_.softcap);
       p.softcap_log2 = static_cast<float>(shape_.softcap * 1.4426950408889634);
     }
+    p.softmax_scale = p.scale_log2 == 0 ? 1.f : std::fabs(p.scale_log2);
+    const bool whole_rows = p.head_dim == config.head_dim && p.head_dim_v == config.head_dim_v;
+    p.whole_tile = whole_rows ? config.block_kv : std::numeric_limits<int32_t>::max();
     const int64_t longest = *std::max_element(shape_.lengths_q.begin(), shape_.lengths_q.end());
     p.q_tiles = static_cast<int32_t>((longest * p.group + config.block_q - 1) / config.block_q);
     p.heads_in_flight = std::min(heads_in_flight, p.heads_k * p.batch);

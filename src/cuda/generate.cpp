@@ -18,25 +18,15 @@ namespace {
 
 using namespace flashdelta;
 
-std::string forward_source(size_t index) {
-  const ForwardRow& row = forward_rows[index];
+// The kernel `function`<config> of row `index` of table `rows`.
+std::string attention_source(const char* header, const char* rows, const char* function, const char* params,
+                             const char* name, size_t index) {
   std::ostringstream text;
-  text << "#include \"cuda/attention/forward.cuh\"\n#include \"cuda/attention/rows.hpp\"\n\n"
-       << "constexpr flashdelta::ForwardRow row = flashdelta::forward_rows[" << index << "];\n\n"
-       << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
-       << "    flashdelta_" << row.name << "(const __grid_constant__ flashdelta::AttentionForwardParams params) {\n"
-       << "  flashdelta::attention::forward<row.config>(params);\n}\n";
-  return text.str();
-}
-
-std::string combine_source(size_t index) {
-  const ForwardCombineRow& row = forward_combine_rows[index];
-  std::ostringstream text;
-  text << "#include \"cuda/attention/combine.cuh\"\n#include \"cuda/attention/rows.hpp\"\n\n"
-       << "constexpr auto row = flashdelta::forward_combine_rows[" << index << "];\n\n"
-       << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.resident_blocks)\n"
-       << "    flashdelta_" << row.name << "(const __grid_constant__ flashdelta::AttentionCombineParams params) {\n"
-       << "  flashdelta::attention::combine<row.config>(params);\n}\n";
+  text << "#include \"cuda/attention/" << header << "\"\n#include \"cuda/attention/rows.hpp\"\n\n"
+       << "constexpr auto row = flashdelta::" << rows << "[" << index << "];\n\n"
+       << "extern \"C\" __global__ void __launch_bounds__(row.config.threads(), row.bounds_blocks())\n"
+       << "    flashdelta_" << name << "(const __grid_constant__ flashdelta::" << params << " params) {\n"
+       << "  flashdelta::attention::" << function << "<row.config>(params);\n}\n";
   return text.str();
 }
 
@@ -76,8 +66,18 @@ int main(int argc, char** argv) {
     std::cout << row.name << '\t' << row.config.shared_bytes() << '\t' << row.config.threads() << '\t'
               << row.resident_blocks << '\t' << row.register_ceiling << '\t' << row.tuned << '\n';
   };
-  for (size_t i = 0; i < std::size(forward_rows); i++) add(forward_rows[i], forward_source(i));
-  for (size_t i = 0; i < std::size(forward_combine_rows); i++) add(forward_combine_rows[i], combine_source(i));
+  for (size_t i = 0; i < std::size(forward_rows); i++) {
+    const auto& row = forward_rows[i];
+    add(row, attention_source("forward.cuh", "forward_rows", "forward", "AttentionForwardParams", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(decode_rows); i++) {
+    const auto& row = decode_rows[i];
+    add(row, attention_source("decode.cuh", "decode_rows", "decode", "AttentionForwardParams", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(forward_combine_rows); i++) {
+    const auto& row = forward_combine_rows[i];
+    add(row, attention_source("combine.cuh", "forward_combine_rows", "combine", "AttentionCombineParams", row.name, i));
+  }
   for (size_t i = 0; i < std::size(gated_delta_prepare_rows); i++) {
     const auto& row = gated_delta_prepare_rows[i];
     add(row, gated_delta_source("prepare", row.name, i));

@@ -76,17 +76,23 @@ std::vector<Region> outputs_of(const AttentionProblem& p) {
 int64_t rows_of_o(const AttentionProblem& p) { return outer_q(p) * p.dense_q * p.heads_q; }
 int64_t part_bytes(const AttentionProblem& p) { return rows_of_o(p) * (p.head_dim_v + 1) * 4; }
 
-// How many blocks share a query tile's keys: as many as there is room for, each with at least kLeastTiles tiles. It
-// follows from shapes and the card alone, so the same call gives the same bits.
-int splits_for(const AttentionProblem& p, const ForwardConfig& config, int64_t blocks, int64_t resident) {
+// How many of `blocks` query tiles' keys are shared by several blocks, and by how many, so that an SM's busiest place
+// has as few tiles as may be. It follows from shapes and the card alone, so the same call gives the same bits.
+int splits_for(const AttentionProblem& p, int64_t block_q, int64_t block_kv, int64_t blocks, int64_t places) {
   constexpr int64_t kLeastTiles = 4, kMostSplits = 32;  // a lane of the combining warp each
   if (blocks == 0) return 1;
   int64_t keys = p.max_k;
   if (p.window_left >= 0 && p.window_right >= 0 && p.window_left < keys && p.window_right < keys) {
-    keys = std::min(keys, p.window_left + p.window_right + 1 + config.block_q / p.group());
+    keys = std::min(keys, p.window_left + p.window_right + 1 + block_q / p.group());
   }
-  const int64_t tiles = ceil_div(keys, config.block_kv);
-  return static_cast<int>(std::clamp<int64_t>(std::min(resident / blocks, tiles / kLeastTiles), 1, kMostSplits));
+  const int64_t tiles = ceil_div(keys, block_kv);
+  // A split is worth it where it saves a tenth: parts are stored and read again.
+  const auto cost = [&](int64_t splits) { return ceil_div(blocks * splits, places) * ceil_div(tiles, splits); };
+  int64_t best = 1;
+  for (int64_t splits = 2; splits <= std::min(tiles / kLeastTiles, kMostSplits); splits++) {
+    if (10 * cost(splits) < 9 * cost(best)) best = splits;
+  }
+  return static_cast<int>(best);
 }
 
 }  // namespace
@@ -116,23 +122,54 @@ Status attention_forward_supported(const AttentionProblem& p) {
 Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm_count, ForwardChoice* choice) {
   FLASHDELTA_RETURN_IF_ERROR(attention_forward_supported(p));
   const QueryRows work = query_rows(p, sm_count);
-  choice->row = choose_forward_row(arch, rows_for(p), work);
-  choice->splits = 1;
+  *choice = {choose_forward_row(arch, rows_for(p), work), nullptr, 1};
   if (choice->row == nullptr) {
     return not_supported(
         fmt::format("q: no kernel for head sizes {} and {} fits {}", p.head_dim, p.head_dim_v, arch.name));
   }
   if (work.blocks(choice->row->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  if (rows_of_o(p) > kMostTokens) return {};
+  const DecodeRow* decode =
+      choose_decode_row(arch, p.q.dtype, p.head_dim, p.head_dim_v, work.rows, p.page_table ? p.page_size : 0);
+  const bool few = decode != nullptr && work.rows <= decode->config.block_q();
+  if (!few && work.fill(choice->row->config.block_q, 1)) return {};
+  if (decode != nullptr) {
+    const int64_t block_q = decode->config.block_q(), places = int64_t{sm_count} * decode->resident_blocks;
+    const int splits = splits_for(p, block_q, decode->config.round_kv(), work.blocks(block_q), places);
+    if (few || splits > 1) *choice = {nullptr, decode, splits};
+    return {};
+  }
   const ForwardRow* general =
       choose_forward_row(arch, forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, true), work);
-  if (general == nullptr || rows_of_o(p) > kMostTokens) return {};
-  const int64_t blocks = work.blocks(general->config) * general->config.value_parts;
-  const int splits = splits_for(p, general->config, blocks, int64_t{sm_count} * general->resident_blocks);
-  if (splits > 1) *choice = {general, splits};
+  if (general == nullptr) return {};
+  const ForwardConfig& config = general->config;
+  const int splits = splits_for(p, config.block_q, config.block_kv, work.blocks(config) * config.value_parts,
+                                int64_t{sm_count} * general->resident_blocks);
+  if (splits > 1) *choice = {general, nullptr, splits};
   return {};
 }
 
-AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardConfig& config) {
+ForwardTile::ForwardTile(const ForwardRow& row)
+    : kernel(row.name),
+      block_q(row.config.block_q),
+      block_kv(row.config.block_kv),
+      head_dim(row.config.head_dim),
+      head_dim_v(row.config.head_dim_v),
+      threads(row.config.threads()),
+      shared_bytes(row.config.shared_bytes()),
+      value_parts(row.config.value_parts) {}
+
+ForwardTile::ForwardTile(const DecodeRow& row)
+    : kernel(row.name),
+      block_q(row.config.block_q()),
+      block_kv(row.config.block_kv),
+      head_dim(row.config.head_dim),
+      head_dim_v(row.config.head_dim_v),
+      threads(row.config.threads()),
+      shared_bytes(row.config.shared_bytes()),
+      value_parts(1) {}
+
+AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardTile& tile) {
   AttentionForwardParams out{};
   out.q = p.q.data;
   out.k = p.k.data;
@@ -171,18 +208,21 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardCo
   out.head_dim_v = static_cast<int32_t>(p.head_dim_v);
   out.length_q = static_cast<int32_t>(p.dense_q);
   out.length_k = static_cast<int32_t>(p.dense_k);
-  // A bound over 2^31 tokens is none: no sequence here is that long.
-  out.window_left = p.window_left > kMostInt32 ? -1 : static_cast<int32_t>(p.window_left);
-  out.window_right = p.window_right > kMostInt32 ? -1 : static_cast<int32_t>(p.window_right);
+  // A bound of as many tokens as a sequence may have is none.
+  out.window_left = p.window_left >= kMostTokens ? -1 : static_cast<int32_t>(p.window_left);
+  out.window_right = p.window_right >= kMostTokens ? -1 : static_cast<int32_t>(p.window_right);
   out.o_is_fp32 = p.o.dtype == FLASHDELTA_FP32;
   out.scale_log2 = p.softcap > 0 ? 1.f : static_cast<float>(p.scale * kLog2E);
+  out.softmax_scale = out.scale_log2 == 0 ? 1.f : std::fabs(out.scale_log2);
   if (p.softcap > 0) {
     const double cap = std::clamp(p.softcap, 1e-30, 1e30);  // fp32 holds it and its inverse
     out.softcap_in = static_cast<float>(std::clamp(p.scale / cap, -1e37, 1e37));
     out.softcap_log2 = static_cast<float>(cap * kLog2E);
   }
-  out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), config.block_q));
+  out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), tile.block_q));
   out.heads_in_flight = static_cast<int32_t>(std::min(kHeadsInFlight, p.heads_k * p.batch));
+  const bool whole_rows = p.head_dim == tile.head_dim && p.head_dim_v == tile.head_dim_v;
+  out.whole_tile = whole_rows ? tile.block_kv : static_cast<int32_t>(kMostInt32);
   out.longest_first = p.window_right >= 0;
   return out;
 }
@@ -276,22 +316,22 @@ Status attention_forward_on(Device& device, const ArchProfile& arch, const Atten
                             void* stream) {
   ForwardChoice choice;
   FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, device.info().sm_count, &choice));
-  const ForwardConfig& config = choice.row->config;
-  const int64_t count = query_rows(p, device.info().sm_count).blocks(config);
+  const ForwardTile tile = choice.decode != nullptr ? ForwardTile(*choice.decode) : ForwardTile(*choice.row);
+  const int64_t count = query_rows(p, device.info().sm_count).blocks(tile.block_q);
   if (count == 0) return {};
   const bool split = choice.splits > 1;
-  const AttentionForwardParams direct = forward_params(p, config);
+  const AttentionForwardParams direct = forward_params(p, tile);
   const AttentionForwardParams params = split ? into_workspace(p, direct, choice.splits, workspace) : direct;
   const Region parts = region("workspace", workspace, choice.splits * part_bytes(p), 1, true);
   std::vector<Region> regions = inputs_of(p);
   for (const Region& output : split ? std::vector{parts} : outputs_of(p)) regions.push_back(output);
-  const std::string kernel = fmt::format("flashdelta_{}", choice.row->name);
+  const std::string kernel = fmt::format("flashdelta_{}", tile.kernel);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(config.value_parts),
+  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(tile.value_parts),
                  static_cast<uint32_t>(choice.splits)};
-  launch.threads = static_cast<uint32_t>(config.threads());
-  launch.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, config.shared_bytes(), config.threads());
+  launch.threads = static_cast<uint32_t>(tile.threads);
+  launch.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, tile.shared_bytes, tile.threads);
   launch.parameters = std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
   FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, stream));

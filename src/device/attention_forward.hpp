@@ -11,9 +11,11 @@ namespace flashdelta {
 // NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
 Status attention_forward_supported(const AttentionProblem& problem);
 
-// splits: how many blocks share the keys of a query tile; above 1 a second kernel puts their parts together.
+// One row of either table. splits: how many blocks share the keys of a query tile; above 1 a second kernel puts their
+// parts together.
 struct ForwardChoice {
   const ForwardRow* row = nullptr;
+  const DecodeRow* decode = nullptr;
   int splits = 1;
 };
 
@@ -23,7 +25,16 @@ Status choose_forward(const AttentionProblem& problem, const ArchProfile& arch, 
 Status attention_forward_workspace_on(const AttentionProblem& problem, const ArchProfile& arch, int sm_count,
                                       size_t* bytes);
 
-AttentionForwardParams forward_params(const AttentionProblem& problem, const ForwardConfig& config);
+// What the host has to know of a row of either table.
+struct ForwardTile {
+  const char* kernel;  // without "flashdelta_"
+  int block_q, block_kv, head_dim, head_dim_v, threads, shared_bytes, value_parts;
+
+  explicit ForwardTile(const ForwardRow& row);
+  explicit ForwardTile(const DecodeRow& row);
+};
+
+AttentionForwardParams forward_params(const AttentionProblem& problem, const ForwardTile& tile);
 
 // arch: whose limits are planned under; where that is not the device's own, residency is held to it too.
 Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& problem, void* workspace,

@@ -94,7 +94,7 @@ Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_
   p.lse_head_stride = tokens;
   p.scale = 1;
   p.window_right = causal ? 0 : -1;
-  const AttentionForwardParams params = forward_params(p, row.config);
+  const AttentionForwardParams params = forward_params(p, ForwardTile(row));
   const std::string kernel = fmt::format("flashdelta_{}", row.name);
   const std::vector<Region> regions{{q.data(), q.size() * 2, "q"},
                                     {k.data(), k.size() * 2, "k"},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/plan.hpp"
+
 namespace flashdelta {
 
 std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
@@ -29,12 +31,38 @@ std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t 
 const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<const ForwardRow*>& rows,
                                      const QueryRows& work) {
   const ForwardRow* best = nullptr;
-  const auto fills = [&](const ForwardRow* row) { return work.blocks(row->config) >= work.sm_count; };
   for (const ForwardRow* row : rows) {
-    if (row->config.shared_bytes() > arch.shared_bytes_block) continue;
-    const bool larger = best != nullptr && row->config.block_q > best->config.block_q;
-    const bool better = best == nullptr || (fills(row) ? !fills(best) || larger : !fills(best) && !larger);
-    if (better) best = row;
+    const ForwardConfig& config = row->config;
+    if (config.shared_bytes() > arch.shared_bytes_block) continue;
+    if (row->wanted_blocks > 0) {
+      const int64_t blocks =
+          resident_blocks(arch, config.shared_bytes(), config.threads(), int64_t{row->register_ceiling});
+      if (blocks < row->wanted_blocks || !work.fill(config.block_q, row->wanted_blocks)) continue;
+      return row;
+    }
+    const bool larger = best != nullptr && config.block_q > best->config.block_q;
+    const bool fills = work.fill(config.block_q, 1);
+    if (best == nullptr ||
+        (fills ? !work.fill(best->config.block_q, 1) || larger : !work.fill(best->config.block_q, 1) && !larger)) {
+      best = row;
+    }
+  }
+  return best;
+}
+
+const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+                                   int64_t head_dim_v, int64_t query_rows, int64_t page_size) {
+  const DecodeRow* best = nullptr;
+  const auto area = [](const DecodeRow* row) { return row->config.head_dim + row->config.head_dim_v; };
+  const auto holds = [&](const DecodeRow* row) { return row->config.block_q() >= query_rows; };
+  for (const DecodeRow& row : decode_rows) {
+    const DecodeConfig& config = row.config;
+    if (dtype != (config.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16)) continue;
+    if (config.head_dim < head_dim || config.head_dim_v < head_dim_v) continue;
+    if (page_size % config.block_kv != 0 || config.shared_bytes() > arch.shared_bytes_block) continue;
+    if (best != nullptr && area(&row) > area(best)) continue;
+    const bool larger = best != nullptr && config.block_q() > best->config.block_q();
+    if (best == nullptr || area(&row) < area(best) || (holds(best) ? holds(&row) && !larger : larger)) best = &row;
   }
   return best;
 }

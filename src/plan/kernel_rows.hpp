@@ -25,11 +25,20 @@ struct QueryRows {
   int64_t rows = 0, pairs = 0;
   int64_t sm_count = 0;  // 0: a long sequence, whose blocks fill any card
 
-  int64_t blocks(const ForwardConfig& config) const { return (rows + config.block_q - 1) / config.block_q * pairs; }
+  int64_t blocks(const ForwardConfig& config) const { return blocks(config.block_q); }
+  int64_t blocks(int64_t block_q) const { return (rows + block_q - 1) / block_q * pairs; }
+  // They give at least 7 of 8 SMs that many.
+  bool fill(int64_t block_q, int64_t blocks_sm) const { return 8 * blocks(block_q) >= 7 * sm_count * blocks_sm; }
 };
 
-// Of those rows: the largest blocks that still give every SM one, else the smallest. Null: none fits the architecture.
+// Of those rows: one that wants more blocks an SM than SM120 holds, where the architecture holds and the work fills
+// them; else the largest blocks that still fill the card; else the smallest. Null: none fits the architecture.
 const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<const ForwardRow*>& rows,
                                      const QueryRows& work);
+
+// The row for few query rows that takes these and has the smallest blocks that hold them all, else the largest blocks.
+// page_size: of paged keys, else 0; a page holds whole tiles. Null: there is none.
+const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+                                   int64_t head_dim_v, int64_t query_rows, int64_t page_size);
 
 }  // namespace flashdelta

@@ -30,19 +30,19 @@ class Forward {
         lane_(threadIdx.x & 31),
         block_row_(work.tile * C.block_q),
         warp_row_(block_row_ + ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_rows()),
-        block_tiles_(share(KeyTiles(work, block_row_, C.block_q, C.block_kv), params.splits)),
+        block_tiles_(share(KeyTiles(work, block_row_, C.block_q, C.block_kv), C.general ? params.splits : 1)),
         warp_tiles_(work, warp_row_, C.warp_rows(), C.block_kv),
         q_address_(storage.q.address()),
-        k_address_(storage.k[0].address()),
-        v_address_(storage.v[0].address()),
         q_reader_(q_address_, warp_row_ - block_row_, lane_),
-        k_reader_(k_address_, 0, lane_),
-        v_reader_(v_address_, 0, lane_),
-        k_copy_(key_copy<typename Tiles::K>(params.k, params.k_batch_stride, params.k_token_stride,
-                                            params.k_head_stride, 0, params.head_dim)),
-        v_copy_(key_copy<typename Tiles::V>(params.v, params.v_batch_stride, params.v_token_stride,
-                                            params.v_head_stride, first_value(), params.head_dim_v)),
-        softmax_(params.scale_log2 == 0 ? 1.f : fabsf(params.scale_log2)) {}
+        k_reader_(storage.k[0].address(), 0, lane_),
+        v_reader_(storage.v[0].address(), 0, lane_),
+        k_to_(storage.k[0].address() + tile::CopyMap<K, C.threads()>(thread_).offset(0, 0)),
+        v_to_(storage.v[0].address() + tile::CopyMap<V, C.threads()>(thread_).offset(0, 0)),
+        k_copy_(key_copy<K>(params.k, params.k_batch_stride, params.k_token_stride, params.k_head_stride, 0,
+                            params.head_dim)),
+        v_copy_(key_copy<V>(params.v, params.v_batch_stride, params.v_token_stride, params.v_head_stride, first_value(),
+                            params.head_dim_v)),
+        softmax_(params.softmax_scale) {}
 
   __device__ __forceinline__ void run() {
     tile::zero(o_);
@@ -55,11 +55,13 @@ class Forward {
       }
     }
     softmax_.finish();
-    store_output<C.element>(o_, softmax_, params_, work_, warp_row_, first_value(), lane_);
+    store();
   }
 
  private:
-  using Tiles = ForwardTiles<C>;
+  using Q = typename ForwardTiles<C>::Q;
+  using K = typename ForwardTiles<C>::K;
+  using V = typename ForwardTiles<C>::V;
   template <class Tile>
   using KeyCopy = std::conditional_t<C.general, tile::PagedCopy<Tile, C.threads()>, tile::TileCopy<Tile, C.threads()>>;
   static constexpr int m_tiles = C.warp_rows() / 16, k_steps = C.head_dim / 16;
@@ -68,10 +70,10 @@ class Forward {
 
   // Queries and the first keys arrive together. Of Q the first step's fragments, or all, go to registers.
   __device__ __forceinline__ void load_queries() {
-    copy_queries<C>(q_address_, params_, work_, block_row_, thread_);
-    copy_keys(block_tiles_.begin, 0);
+    copy_queries<Q, C.threads()>(q_address_, params_, work_, block_row_, thread_);
+    copy<true, false>(block_tiles_.begin);
     ptx::cp_async_wait<0>();
-    if (params_.scale_log2 <= 0) apply_sign<C>(q_address_, params_.scale_log2, thread_);
+    if (params_.scale_log2 <= 0) apply_sign<Q, C.threads()>(q_address_, params_.scale_log2, thread_);
     ptx::barrier_sync_block();  // every thread's rows of Q and K are there
     read_resident_queries();
     if constexpr (C.q_in_registers) ptx::barrier_sync_block();  // Q is read: V may take its place
@@ -81,18 +83,18 @@ class Forward {
   __device__ __forceinline__ void single_buffered() {
     for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
       const bool visible = warp_tiles_.contains(tile);
-      const auto copy_v = [&] { copy_values(tile, 0); };
+      const auto copy_v = [&] { copy<false, true>(tile); };
       if (visible) {
-        scores(0, copy_v);
+        scores(copy_v);
       } else {
         copy_v();
       }
       ptx::cp_async_wait<0>();
       ptx::barrier_sync_block();  // V is there, and every warp has read K
-      if (tile + 1 < block_tiles_.end) copy_keys(tile + 1, 0);
+      if (tile + 1 < block_tiles_.end) copy<true, false>(tile + 1);
       if (visible) {
         hide_and_fit(tile);
-        values(0);
+        values();
       }
       if constexpr (!C.q_in_registers) read_resident_queries();
       ptx::cp_async_wait<0>();
@@ -102,25 +104,25 @@ class Forward {
 
   // The next K and V arrive in the other buffers during the whole of a tile.
   __device__ __forceinline__ void double_buffered() {
-    copy_values(block_tiles_.begin, 0);
+    copy<false, true>(block_tiles_.begin);
     ptx::cp_async_wait<0>();
     ptx::barrier_sync_block();
+    int direction = 1;  // to the other buffers
+    k_to_ += sizeof(K), v_to_ += sizeof(V);
     for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
-      const int stage = (tile - block_tiles_.begin) & 1;
-      const auto copy_next = [&] {
-        if (tile + 1 < block_tiles_.end) {
-          copy_keys(tile + 1, stage ^ 1);
-          copy_values(tile + 1, stage ^ 1);
-        }
-      };
+      const auto copy_next = [&] { copy<true, true>(tile + 1); };
       if (warp_tiles_.contains(tile)) {
-        scores(stage, copy_next);
+        scores(copy_next);
         hide_and_fit(tile);
-        values(stage);
+        values();
       } else {
         copy_next();
       }
       if constexpr (!C.q_in_registers) read_resident_queries();
+      k_reader_.move(direction * static_cast<int>(sizeof(K)));
+      v_reader_.move(direction * static_cast<int>(sizeof(V)));
+      direction = -direction;
+      k_to_ += direction * static_cast<int>(sizeof(K)), v_to_ += direction * static_cast<int>(sizeof(V));
       ptx::cp_async_wait<0>();
       ptx::barrier_sync_block();  // the next tile is there, and every warp has read this one
     }
@@ -129,7 +131,7 @@ class Forward {
   // s = q k^T, not yet scaled. after_first_step runs once the first mma are under way: the copies it issues then cost
   // the tensor cores nothing.
   template <class Hook>
-  __device__ __forceinline__ void scores(int stage, const Hook& after_first_step) {
+  __device__ __forceinline__ void scores(const Hook& after_first_step) {
     tile::zero(s_);
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
@@ -138,7 +140,7 @@ class Forward {
       for (int m = 0; m < m_tiles; m++) q[m] = k < resident_steps ? q_[m][k % resident_steps] : q_reader_.load(m, k);
 #pragma unroll
       for (int n = 0; n < key_steps; n++) {
-        const tile::Operand keys = k_reader_.load(n, k, stage * sizeof(typename Tiles::K));
+        const tile::Operand keys = k_reader_.load(n, k);
 #pragma unroll
         for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(s_, m, n, q[m], keys);
       }
@@ -151,12 +153,12 @@ class Forward {
     if constexpr (C.general) {
       if (params_.softcap_log2 > 0) cap(s_, params_.softcap_in, params_.softcap_log2);
     }
-    if (!warp_tiles_.full(tile)) mask(s_, work_, warp_row_, tile * C.block_kv, lane_);
+    if (!warp_tiles_.full(tile)) mask(s_, work_, warp_row_, tile * C.block_kv, ptx::thread_index() & 31);
     softmax_.raise_maximum(s_, o_);
   }
 
   // o += softmax weights v, 16 keys a step: the exponentials of one step run beside the products of the one before.
-  __device__ __forceinline__ void values(int stage) {
+  __device__ __forceinline__ void values() {
 #pragma unroll
     for (int k = 0; k < key_steps; k++) {
       softmax_.weigh(s_, k);
@@ -165,11 +167,19 @@ class Forward {
       for (int m = 0; m < m_tiles; m++) weights[m] = tile::to_operand<C.element>(s_, m, k);
 #pragma unroll
       for (int n = 0; n < v_steps; n++) {
-        const tile::Operand v = v_reader_.load_transposed(k, n, stage * sizeof(typename Tiles::V));
+        const tile::Operand v = v_reader_.load_transposed(k, n);
 #pragma unroll
         for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(o_, m, n, weights[m], v);
       }
     }
+  }
+
+  // Which rows these are is worked out again: the main loop has no registers to keep it in.
+  __device__ __forceinline__ void store() {
+    const int thread = ptx::thread_index();
+    const ForwardWork work(params_, ptx::block_index());
+    const int first_row = work.tile * C.block_q + ptx::shfl_idx(thread / 32, 0) * C.warp_rows();
+    store_output<C.element>(o_, softmax_, params_, work, first_row, first_value(), thread & 31);
   }
 
   // Without Q in registers the first step's fragments are read ahead of the barrier that opens the next tile.
@@ -181,23 +191,33 @@ class Forward {
     }
   }
 
-  __device__ __forceinline__ void copy_keys(int tile, int stage) {
-    k_copy_.issue(k_address_ + stage * sizeof(typename Tiles::K), tile * C.block_kv, work_.keys.length);
+  // K, V or both of the next tile, which is `tile`. One past the block's last may be copied, but none past the keys.
+  template <bool Keys, bool Values>
+  __device__ __forceinline__ void copy(int tile) {
+    const int first_key = tile * C.block_kv, keys_left = work_.keys.length - first_key;
+    if constexpr (C.general) {
+      if (tile < block_tiles_.end) {
+        if constexpr (Keys) k_copy_.issue(k_to_, first_key, keys_left);
+        if constexpr (Values) v_copy_.issue(v_to(), first_key, keys_left);
+      }
+    } else if (keys_left >= params_.whole_tile) {
+      if constexpr (Keys) k_copy_.issue_whole(k_to_);
+      if constexpr (Values) v_copy_.issue_whole(v_to());
+    } else if (tile < block_tiles_.end) {
+      if constexpr (Keys) k_copy_.issue_part(k_to_, keys_left);
+      if constexpr (Values) v_copy_.issue_part(v_to(), keys_left);
+    }
     ptx::cp_async_commit();
   }
 
-  __device__ __forceinline__ void copy_values(int tile, int stage) {
-    v_copy_.issue(v_address_ + stage * sizeof(typename Tiles::V), tile * C.block_kv, work_.keys.length);
-    ptx::cp_async_commit();
-  }
-
-  // The block's part of the key tiles, where several blocks share them.
-  __device__ __forceinline__ static KeyTiles share(KeyTiles tiles, int splits) {
-    if (!C.general || splits <= 1) return tiles;
-    const int count = (tiles.end - tiles.begin + splits - 1) / splits;
-    tiles.begin = min(tiles.begin + static_cast<int>(blockIdx.z) * count, tiles.end);
-    tiles.end = min(tiles.begin + count, tiles.end);
-    return tiles;
+  // Of tiles of the same shape one address does.
+  __device__ __forceinline__ uint32_t v_to() const {
+    if constexpr (std::is_same_v<K, V>) {
+      return k_to_ + static_cast<int>(offsetof(ForwardStorage<C>, v)) -
+             static_cast<int>(offsetof(ForwardStorage<C>, k));
+    } else {
+      return v_to_;
+    }
   }
 
   // The first value column of the block.
@@ -209,12 +229,11 @@ class Forward {
                                                     int first_feature, int features) {
     const char* matrix =
         static_cast<const char*>(tensor) + 2 * (work_.key_offset(params_, batch, token, head) + first_feature);
-    const int chunks = max(min(features - first_feature, Tile::cols), 0) / 8;
     if constexpr (C.general) {
       const tile::PageTable table{work_.pages(params_), params_.page_size, params_.rows_k, batch * 2};
-      return {matrix, token * 2, chunks, thread_, table};
+      return {matrix, token * 2, features - first_feature, table};
     } else {
-      return {matrix, token * 2, chunks, thread_};
+      return {matrix, token * 2, features - first_feature, block_tiles_.begin * C.block_kv, thread_};
     }
   }
 
@@ -223,12 +242,13 @@ class Forward {
   const int thread_, lane_;
   const int block_row_, warp_row_;
   const KeyTiles block_tiles_, warp_tiles_;
-  const uint32_t q_address_, k_address_, v_address_;
-  const tile::Reader<typename Tiles::Q, tile::Order::rows_first> q_reader_;
-  const tile::Reader<typename Tiles::K, tile::Order::cols_first> k_reader_;
-  const tile::Reader<typename Tiles::V, tile::Order::rows_first> v_reader_;
-  const KeyCopy<typename Tiles::K> k_copy_;
-  const KeyCopy<typename Tiles::V> v_copy_;
+  const uint32_t q_address_;
+  const tile::Reader<Q, tile::Order::rows_first> q_reader_;
+  tile::Reader<K, tile::Order::cols_first> k_reader_;
+  tile::Reader<V, tile::Order::rows_first> v_reader_;
+  uint32_t k_to_, v_to_;  // where this thread's first chunk of the next tiles goes
+  KeyCopy<K> k_copy_;
+  KeyCopy<V> v_copy_;
   OnlineSoftmax<m_tiles> softmax_;
   tile::Operand q_[m_tiles][resident_steps];
   tile::Accumulator<m_tiles, C.block_kv / 8> s_;
@@ -240,7 +260,7 @@ __device__ __forceinline__ void forward(const AttentionForwardParams& params) {
   static_assert(C.valid());
   static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
-  const ForwardWork work(params);
+  const ForwardWork work(params, blockIdx.x);
   if (work.tile * C.block_q >= work.rows) return;  // a shorter sequence than the grid is made for
   Forward<C>(*reinterpret_cast<ForwardStorage<C>*>(shared), params, work).run();
 }

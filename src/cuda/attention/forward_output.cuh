@@ -41,12 +41,9 @@ __device__ __forceinline__ void store_row_32(const float (&x)[N][4], int half, f
 // o: the warp's rows, value columns first_value and up.
 template <Element E, int M, int N>
 __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, const OnlineSoftmax<M>& softmax,
-                                             const AttentionForwardParams& p, ForwardWork work, int first_row,
+                                             const AttentionForwardParams& p, const ForwardWork& work, int first_row,
                                              int first_value, int lane) {
   const bool packed = p.cu_seqlens_q != nullptr;
-  // Read again: the main loop has no registers to keep it in.
-  work.queries.begin =
-      ptx::shfl_idx(tokens_of(p.cu_seqlens_q, p.cu_seqlens_q_is_64, work.sequence, p.length_q).begin, 0);
   const int64_t o_offset = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
                            first_value + blockIdx.z * p.o_split_stride;
   const int blocks = min((p.head_dim_v - first_value) / 8, N);

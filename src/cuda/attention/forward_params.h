@@ -46,10 +46,13 @@ typedef struct AttentionForwardParams {
   int32_t window_left, window_right; /* visible keys around i + TK - TQ, inclusive; -1: unbounded; causal: right 0 */
   int32_t o_is_fp32;
   float scale_log2;        /* scale * log2(e); any finite number; 1 with a softcap */
+  float softmax_scale;     /* its magnitude; 1 for 0 */
   float softcap_in;        /* scale / softcap */
   float softcap_log2;      /* softcap * log2(e); 0: no softcap */
   int32_t q_tiles;         /* ceil(longest TQ * group / block_q) */
   int32_t heads_in_flight; /* (sequence, key head) pairs whose tiles are interleaved, so that their keys stay in L2 */
+  int32_t whole_tile;      /* keys left from which on a tile is copied without predicates: block_kv, or, where heads are
+                            * smaller than the row's, more than there are */
   int32_t longest_first;   /* 1: the last tiles, which see most keys where causal, start first */
   /* Blocks (of grid.z) that share a query tile's keys; each stores its part of o, divided by its own denominator, and
    * of lse this many elements behind the part before. 0 or 1: none share. */

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/attention/forward_config.hpp"
 #include "cuda/attention/forward_params.h"
 
 namespace flashdelta::attention {
@@ -27,15 +26,16 @@ __device__ __forceinline__ Span tokens_of(const void* cu_seqlens, bool is_64, in
   return {begin, clamped(int_at(cu_seqlens, is_64, sequence + 1), begin, length) - begin};
 }
 
-// The keys that query tokens see: position p = token + TK - TQ sees p - left to p + right.
+// The keys that query tokens see: position p = token + TK - TQ sees p - left to p + right. Lengths are at most 2^30 and
+// bounds under that (a wider one is none), so 32 bits do.
 struct Visibility {
   int shift, keys, left, right;
 
   __device__ __forceinline__ int first(int token) const {
-    return left < 0 ? 0 : clamped(int64_t{token} + shift - left, 0, keys);
+    return left < 0 ? 0 : min(max(token + shift - left, 0), keys);
   }
   __device__ __forceinline__ int last(int token) const {  // one past
-    return right < 0 ? keys : clamped(int64_t{token} + shift + right + 1, 0, keys);
+    return right < 0 ? keys : min(max(token + shift + right + 1, 0), keys);
   }
 };
 
@@ -52,10 +52,10 @@ struct ForwardWork {
   int group, rows;  // rows: query tokens times group
   Visibility visibility;
 
-  __device__ __forceinline__ ForwardWork(const AttentionForwardParams& p) {
+  __device__ __forceinline__ ForwardWork(const AttentionForwardParams& p, int block) {
     const int heads = p.batch * p.heads_k, in_flight = p.heads_in_flight;
-    const int bundle = blockIdx.x / (in_flight * p.q_tiles);
-    const int place = blockIdx.x - bundle * in_flight * p.q_tiles;
+    const int bundle = block / (in_flight * p.q_tiles);
+    const int place = block - bundle * in_flight * p.q_tiles;
     const int bundle_heads = min(in_flight, heads - bundle * in_flight);
     tile = place / bundle_heads;
     const int head = bundle * in_flight + place - tile * bundle_heads;
@@ -114,5 +114,14 @@ struct KeyTiles {
   __device__ __forceinline__ bool contains(int tile) const { return tile >= begin && tile < end; }
   __device__ __forceinline__ bool full(int tile) const { return tile >= full_begin && tile < full_end; }
 };
+
+// A block's part of the tiles, where several blocks share them.
+__device__ __forceinline__ KeyTiles share(KeyTiles tiles, int splits) {
+  if (splits <= 1) return tiles;
+  const int count = (tiles.end - tiles.begin + splits - 1) / splits;
+  tiles.begin = min(tiles.begin + static_cast<int>(blockIdx.z) * count, tiles.end);
+  tiles.end = min(tiles.begin + count, tiles.end);
+  return tiles;
+}
 
 }  // namespace flashdelta::attention

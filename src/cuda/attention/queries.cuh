@@ -1,7 +1,6 @@
 // Query rows from global memory to the Q tile, and the sign of the scale.
 #pragma once
 
-#include "cuda/attention/forward_storage.cuh"
 #include "cuda/attention/forward_work.cuh"
 #include "cuda/tile/copy.cuh"
 
@@ -9,10 +8,10 @@ namespace flashdelta::attention {
 
 // Rows first_row and up of the work; rows past its last become zero. A row's token and head move on by a constant from
 // step to step, so one division a thread does.
-template <ForwardConfig C>
+template <class Tile, int Threads>
 __device__ __forceinline__ void copy_queries(uint32_t q_address, const AttentionForwardParams& p,
                                              const ForwardWork& work, int first_row, int thread) {
-  using Map = tile::CopyMap<typename ForwardTiles<C>::Q, C.threads()>;
+  using Map = tile::CopyMap<Tile, Threads>;
   const Map map(thread);
   const char* base = static_cast<const char*>(p.q) + 2 * work.query_offset(p.cu_seqlens_q != nullptr, p.q_batch_stride,
                                                                            p.q_token_stride, p.q_head_stride);
@@ -40,9 +39,9 @@ __device__ __forceinline__ void copy_queries(uint32_t q_address, const Attention
 
 // q * sign(scale), so that the kernel meets positive scales alone (its maximum is of the bare scores, and a masked
 // score of -inf must not meet a zero). Each thread changes what it copied, after its wait.
-template <ForwardConfig C>
+template <class Tile, int Threads>
 __device__ __forceinline__ void apply_sign(uint32_t q_address, float scale, int thread) {
-  using Map = tile::CopyMap<typename ForwardTiles<C>::Q, C.threads()>;
+  using Map = tile::CopyMap<Tile, Threads>;
   const Map map(thread);
   const uint32_t keep = scale == 0 ? 0 : 0xffffffffu, flip = scale < 0 ? 0x80008000u : 0;
 #pragma unroll 1

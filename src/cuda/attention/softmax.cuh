@@ -25,7 +25,8 @@ class OnlineSoftmax {
  public:
   static constexpr float slack = 8;
 
-  __device__ __forceinline__ explicit OnlineSoftmax(float scale_log2) : scale_(scale_log2) {
+  // scale: the kernel's own parameter, so that it takes no register.
+  __device__ __forceinline__ explicit OnlineSoftmax(const float& scale) : scale_(scale) {
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -96,6 +97,24 @@ class OnlineSoftmax {
     }
   }
 
+  // Maxima and sums of 16 rows, to be merged by another warp that has other keys of the same rows.
+  __device__ __forceinline__ void save(float (&state)[4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++) state[half] = maximum_[0][half], state[2 + half] = sum_[0][half];
+  }
+
+  // keep: what one's own o is multiplied with, take: theirs.
+  __device__ __forceinline__ void merge(const float (&state)[4], float (&keep)[2], float (&take)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float maximum = fmaxf(maximum_[0][half], state[half]);
+      keep[half] = ptx::ex2(maximum_[0][half] - maximum);
+      take[half] = ptx::ex2(state[half] - maximum);
+      maximum_[0][half] = maximum;
+      sum_[0][half] = fmaf(sum_[0][half], keep[half], state[2 + half] * take[half]);
+    }
+  }
+
   // sink_log2: one more logit, -inf for none. Of a row that saw no key: 0 and the sink.
   __device__ __forceinline__ Denominator denominator(int m, int half, float sink_log2) const {
     constexpr float ln2 = 0.693147180559945f;
@@ -109,7 +128,7 @@ class OnlineSoftmax {
   // not 2^(-inf + inf).
   static constexpr float lowest = -3.4028234663852886e38f;
 
-  float scale_;
+  const float& scale_;
   float maximum_[M][2], sum_[M][2];
 };
 

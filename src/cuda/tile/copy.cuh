@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/special_registers.cuh"
 #include "cuda/tile/shared_tile.cuh"
 
 namespace flashdelta::tile {
@@ -16,6 +17,8 @@ struct CopyMap {
   static constexpr int row_steps = (Tile::rows + rows_per_step - 1) / rows_per_step;
   static constexpr bool ragged = Tile::rows % rows_per_step != 0;
 
+  static_assert((rows_per_step & (rows_per_step - 1)) == 0, "the threads are a power of two");
+
   int row, chunk;  // of step 0
 
   __device__ __forceinline__ explicit CopyMap(int thread)
@@ -25,62 +28,63 @@ struct CopyMap {
     return !ragged || row + row_step * rows_per_step < Tile::rows;
   }
 
-  // Bytes from the tile's start. Steps of 8 rows leave the swizzle as it is.
+  // Bytes from the tile's start. Steps are powers of two beyond `row`, so their bits of the swizzle are XORed onto its
+  // own, and all of a thread's chunks lie at constants from the first.
   __device__ __forceinline__ uint32_t offset(int row_step, int column_step) const {
-    const int column_bytes = column_step * threads_per_row * 16;
-    if constexpr (rows_per_step % 8 == 0) {
-      return Tile::offset(row, chunk) + row_step * rows_per_step * Tile::pitch + column_bytes;
-    } else {
-      return Tile::offset(row + row_step * rows_per_step, chunk) + column_bytes;
-    }
+    return step(Tile::offset(row, chunk), row_step, column_step);
+  }
+
+  // The same from the address of the thread's first chunk, in a tile that is aligned to 128 bytes.
+  __device__ static __forceinline__ uint32_t step(uint32_t first, int row_step, int column_step) {
+    const int rows = row_step * rows_per_step;
+    const uint32_t swizzle = ((rows >> (3 - Tile::swizzle_bits)) & Tile::swizzle_mask) << 4;
+    return (first ^ swizzle) + rows * Tile::pitch + column_step * threads_per_row * 16;
   }
 };
 
-// Copies tiles of a matrix whose rows lie `stride` bytes apart, 64-bit throughout.
+// Copies a matrix tile after tile, rows `stride` bytes apart, 64-bit throughout. What a thread keeps between tiles is
+// its address in the matrix alone; for a tile that is not whole it works out the rest anew.
 template <class Tile, int Threads>
 class TileCopy {
  public:
-  // chunks: how many chunks of 8 numbers a row has; the tile's columns beyond them become zero.
-  __device__ __forceinline__ TileCopy(const char* matrix, int64_t stride, int chunks, int thread)
-      : map_(thread), source_(matrix + map_.row * stride + map_.chunk * 16), stride_(stride), chunks_(chunks) {}
-
-  // Rows first_row and up. Rows from row_count on become zero. A whole tile, the usual case, needs no predicates.
-  __device__ __forceinline__ void issue(uint32_t tile_address, int first_row, int row_count) const {
-    if (first_row + Tile::rows <= row_count && chunks_ == Tile::chunks) {
-      issue_part<true>(tile_address, first_row, row_count);
-    } else {
-      issue_part<false>(tile_address, first_row, row_count);
-    }
+  // features: of a row; the tile's columns beyond them become zero.
+  __device__ __forceinline__ TileCopy(const char* matrix, int64_t stride, int features, int first_row, int thread)
+      : stride_(stride), features_(features) {
+    const CopyMap<Tile, Threads> map(thread);
+    from_ = matrix + (int64_t{first_row} + map.row) * stride + map.chunk * 16;
   }
 
- private:
-  using Map = CopyMap<Tile, Threads>;
+  // The next tile, its first chunk of this thread going to `to`: all of it, as most are, or with predicates. Rows from
+  // rows_left on become zero.
+  __device__ __forceinline__ void issue_whole(uint32_t to) { issue<true>(to, Tile::rows); }
+  __device__ __forceinline__ void issue_part(uint32_t to, int rows_left) { issue<false>(to, rows_left); }
 
+ private:
   template <bool Whole>
-  __device__ __forceinline__ void issue_part(uint32_t tile_address, int first_row, int row_count) const {
-    const char* source = source_ + first_row * stride_;
+  __device__ __forceinline__ void issue(uint32_t to, int rows_left) {
+    using Map = CopyMap<Tile, Threads>;
+    const Map map(Whole && !Map::ragged ? 0 : ptx::thread_index());
 #pragma unroll
     for (int c = 0; c < Map::column_steps; c++) {
-      const bool inside = map_.chunk + c * Map::threads_per_row < chunks_;
-      const int rows_left = inside ? row_count - first_row - map_.row : 0;
+      const bool inside = (map.chunk + c * Map::threads_per_row) * 8 < features_;
 #pragma unroll
       for (int r = 0; r < Map::row_steps; r++) {
-        if (!map_.has_row(r)) continue;
-        const uint32_t to = tile_address + map_.offset(r, c);
-        const char* from = source + r * Map::rows_per_step * stride_ + c * Map::threads_per_row * 16;
+        if (!map.has_row(r)) continue;
+        const char* from = from_ + r * Map::rows_per_step * stride_ + c * Map::threads_per_row * 16;
         if constexpr (Whole) {
-          ptx::cp_async_16(to, from);
+          ptx::cp_async_16(Map::step(to, r, c), from);
         } else {
-          ptx::cp_async_16_zero_filled(to, from, r * Map::rows_per_step < rows_left ? 16 : 0);
+          ptx::cp_async_16_zero_filled(Map::step(to, r, c), from,
+                                       inside && map.row + r * Map::rows_per_step < rows_left ? 16 : 0);
         }
       }
     }
+    from_ += Tile::rows * stride_;
   }
 
-  Map map_;
-  const char* source_;
+  const char* from_;
   int64_t stride_;
-  int chunks_;
+  int features_;
 };
 
 // Where the pages of a matrix's rows lie. Entries come from the device unchecked and are held to the pages there are.
@@ -90,33 +94,32 @@ struct PageTable {
   int64_t page_stride;  // bytes
 };
 
-// As TileCopy, of a matrix whose rows may lie in pages of any size. Entries past row_count are not read.
+// As TileCopy, of a matrix whose rows may lie in pages of any size. Entries past the last row are not read.
 template <class Tile, int Threads>
 class PagedCopy {
  public:
-  __device__ __forceinline__ PagedCopy(const char* matrix, int64_t stride, int chunks, int thread,
-                                       const PageTable& table)
-      : map_(thread), matrix_(matrix + map_.chunk * 16), stride_(stride), chunks_(chunks), table_(table) {}
+  __device__ __forceinline__ PagedCopy(const char* matrix, int64_t stride, int features, const PageTable& table)
+      : matrix_(matrix), stride_(stride), features_(features), table_(table) {}
 
-  __device__ __forceinline__ void issue(uint32_t tile_address, int first_row, int row_count) const {
+  // The tile from first_row on, from where rows_left are there.
+  __device__ __forceinline__ void issue(uint32_t to, int first_row, int rows_left) const {
+    using Map = CopyMap<Tile, Threads>;
+    const Map map(ptx::thread_index());
 #pragma unroll
     for (int r = 0; r < Map::row_steps; r++) {
-      if (!map_.has_row(r)) continue;
-      const int row = first_row + map_.row + r * Map::rows_per_step;
-      const bool inside = row < row_count;
-      const char* from = inside ? row_start(row) : matrix_;
+      if (!map.has_row(r)) continue;
+      const int row = map.row + r * Map::rows_per_step;
+      const char* from = row < rows_left ? row_start(first_row + row) : matrix_;
 #pragma unroll
       for (int c = 0; c < Map::column_steps; c++) {
-        const int chunk = c * Map::threads_per_row;
-        ptx::cp_async_16_zero_filled(tile_address + map_.offset(r, c), from + chunk * 16,
-                                     inside && map_.chunk + chunk < chunks_ ? 16 : 0);
+        const int chunk = map.chunk + c * Map::threads_per_row;
+        ptx::cp_async_16_zero_filled(Map::step(to, r, c), from + chunk * 16,
+                                     row < rows_left && chunk * 8 < features_ ? 16 : 0);
       }
     }
   }
 
  private:
-  using Map = CopyMap<Tile, Threads>;
-
   __device__ __forceinline__ const char* row_start(int row) const {
     if (table_.entries == nullptr) return matrix_ + row * stride_;
     const int entry = row / table_.page_size;
@@ -124,10 +127,9 @@ class PagedCopy {
     return matrix_ + page * table_.page_stride + (row - entry * table_.page_size) * stride_;
   }
 
-  Map map_;
   const char* matrix_;
   int64_t stride_;
-  int chunks_;
+  int features_;
   PageTable table_;
 };
 

@@ -66,7 +66,7 @@ class Reader {
     address_ = tile_address + Tile::offset(first_row + row, chunk);
   }
 
-  // Bytes added to every address: the stage of a pipeline.
+  // bytes: added to every address, the stage of a pipeline.
   __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
     Operand d;
     ptx::ldmatrix_x4(d.x, at(row16, col16, bytes));
@@ -78,6 +78,9 @@ class Reader {
     ptx::ldmatrix_x4_trans(d.x, at(row16, col16, bytes));
     return d;
   }
+
+  // To the tile `bytes` further. An address that moves is one that the compiler cannot work out anew for each tile.
+  __device__ __forceinline__ void move(int bytes) { address_ += bytes; }
 
  private:
   __device__ __forceinline__ uint32_t at(int row16, int col16, uint32_t bytes) const {
