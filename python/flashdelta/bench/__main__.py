@@ -34,16 +34,27 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} threads" if names else platform.machine()
+
+
 def facts(device: str, arch: int) -> dict[str, str]:
     found = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "flashdelta": flashdelta.__version__,
-        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
         "profile": f"sm{arch}" if arch else "the device's own",
         "versions": ", ".join(f"{name} {version}" for name, version in peers.versions().items()),
         "command": "python -m flashdelta.bench " + " ".join(sys.argv[1:]),
     }
-    if device == "cpu":
+    if device == "cuda":
+        found["CUDA"] = str(torch.version.cuda)
+    else:
         found["threads"] = str(torch.get_num_threads())
     return found
 

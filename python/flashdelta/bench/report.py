@@ -120,11 +120,12 @@ def _plot(rows: list[Row]) -> str:
     if most <= 0:
         return ""
     left, width, bar = 330, 620, 13
-    parts, y = [], 24 + 0
+    parts, y = [], 24
     for i, name in enumerate(who):
         x = left + i * 165
         parts.append(f'<rect x="{x}" y="2" width="11" height="11" fill="{_COLOURS[i % 6]}"/>')
         parts.append(f'<text x="{x + 16}" y="12">{escape(name)}</text>')
+    parts.append(f'<text x="{left - 8}" y="12" text-anchor="end">TFLOP/s</text>')
     for row in rows:
         shown = [(i, row.rate(name)) for i, name in enumerate(who) if row.rate(name) > 0]
         middle = y + max(len(shown), 1) * bar / 2 + 4
