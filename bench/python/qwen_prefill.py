@@ -44,7 +44,9 @@ def of_package():
 
     def rule(function):
         known = set(inspect.signature(function).parameters)
-        return lambda q, k, v, **kw: function(q, k, v, **{name: x for name, x in kw.items() if name in known - {"kwargs"}})
+        return lambda q, k, v, **kw: function(
+            q, k, v, **{name: x for name, x in kw.items() if name in known - {"kwargs"}}
+        )
 
     return [rule(chunk_gated_delta_rule), rule(fused_recurrent_gated_delta_rule)]
 

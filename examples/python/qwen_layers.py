@@ -1,7 +1,7 @@
 """A small Qwen3.5 with random weights, its attention and gated delta layers through flashdelta.
 
-    pip install torch transformers flashdelta
-    python examples/python/qwen_layers.py
+pip install torch transformers flashdelta
+python examples/python/qwen_layers.py
 """
 
 import torch

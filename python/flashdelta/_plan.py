@@ -78,8 +78,6 @@ def plan(
         raise ValueError(f"operation: expected {' or '.join(_OPERATIONS)}, got {operation!r}")
     if dtype not in _DTYPES:
         raise ValueError(f"dtype: expected bf16, fp16 or fp32, got {dtype!r}")
-    report = _native.plan(
-        _OPERATIONS[operation], arch, _DTYPES[dtype], head_dim, head_dim_v, seqlen, list(candidates)
-    )
+    report = _native.plan(_OPERATIONS[operation], arch, _DTYPES[dtype], head_dim, head_dim_v, seqlen, list(candidates))
     report["candidates"] = [Candidate(**row) for row in report["candidates"]]
     return Plan(**report)

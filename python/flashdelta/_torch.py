@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def _attention_op(
             sink=sink, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k, host_cu_seqlens_q=host_cu_seqlens_q, host_cu_seqlens_k=host_cu_seqlens_k,
             seqused_k=seqused_k, cache_batch_idx=cache_batch_idx, page_table=page_table, return_lse=True,
-            backend=backend, arch=arch, num_threads=num_threads,
+            backend=cast(_core.Backend, backend), arch=arch, num_threads=num_threads,
         )  # fmt: skip
     return o, lse
 
@@ -94,9 +94,10 @@ _POOL_NAMES = (
 def _run_gated_delta(tensors: Sequence[Tensor | None], settings: Sequence[Any], **outputs: Any) -> Any:
     (checkpoint_every, max_seqlen, host_cu_seqlens, scale, beta_scale, decay_threshold, chunk, qk_l2norm,
      state_layout, context_parallel, backend, arch, num_threads) = settings  # fmt: skip
+    inputs: dict[str, Any] = dict(zip(_POOL_NAMES, tensors, strict=False))  # the last ones may be left out
     with torch.no_grad():
         return _core.gated_delta_forward(
-            **dict(zip(_POOL_NAMES, tensors)), checkpoint_every=checkpoint_every, max_seqlen=max_seqlen,
+            **inputs, checkpoint_every=checkpoint_every, max_seqlen=max_seqlen,
             host_cu_seqlens=host_cu_seqlens, scale=scale, beta_scale=beta_scale, decay_threshold=decay_threshold,
             chunk=chunk, qk_l2norm=qk_l2norm, state_layout=state_layout, context_parallel=context_parallel,
             backend=backend, arch=arch, num_threads=num_threads, **outputs,
@@ -119,7 +120,8 @@ def _gated_delta_op(
     settings = (checkpoint_every, max_seqlen, host_cu_seqlens, scale, beta_scale, decay_threshold, chunk, qk_l2norm,
                 state_layout, context_parallel, backend, arch, num_threads)  # fmt: skip
     made = _run_gated_delta(tensors, settings, output_final_state=output_final_state)
-    return tuple(_absent(q) if x is None else x for x in made)
+    o, state, checkpoints = (_absent(q) if x is None else x for x in made)
+    return o, state, checkpoints
 
 
 def _state_like(q, v, initial_state, cu_seqlens, state_layout):
@@ -136,9 +138,8 @@ def _(
     state = _state_like(q, v, initial_state, cu_seqlens, state_layout)
     rows = _core.checkpoint_rows(q, checkpoint_every) if checkpoint_every > 0 else 0
     checkpoints = state.new_empty((rows, *state.shape[1:])) if rows else _absent(q)
-    return torch.empty_like(v, memory_format=torch.contiguous_format), state if output_final_state else _absent(
-        q
-    ), checkpoints
+    o = torch.empty_like(v, memory_format=torch.contiguous_format)
+    return o, state if output_final_state else _absent(q), checkpoints
 
 
 _refuse_gradient(_gated_delta_op, "gated_delta")

@@ -13,7 +13,9 @@ B16 = torch.bfloat16
 def test_func(device, head_dim):
     q, k, v = attention_inputs(2, 50, 80, 4, 2, head_dim, device=device)
     assert_close(flash_attn_func(q, k, v, 0.0, None, True), attention(q, k, v, causal=True)[0], B16)
-    o, lse, pattern = flash_attn_func(q, k, v, softmax_scale=0.3, window_size=(9, 4), softcap=5.0, return_attn_probs=True)
+    o, lse, pattern = flash_attn_func(
+        q, k, v, softmax_scale=0.3, window_size=(9, 4), softcap=5.0, return_attn_probs=True
+    )
     expected, expected_lse = attention(q, k, v, scale=0.3, left=9, right=4, softcap=5.0)
     assert_close(o, expected, B16)
     assert error(lse, expected_lse) < 1e-3 and pattern.numel() == 0

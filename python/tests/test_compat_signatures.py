@@ -47,7 +47,10 @@ FLASHINFER = {  # flashinfer-python 0.7
 ALL = [
     *(("flash_attn", "flash-attn", "flash_attn/flash_attn_interface.py", *row) for row in FLASH_ATTN.items()),
     *(("fla", "fla-core", "fla/ops/gated_delta_rule", *row) for row in FLA.items()),
-    *(("flash_qla", "flash-qla", "flash_qla/ops/gated_delta_rule/chunk/__init__.py", *row) for row in FLASH_QLA.items()),
+    *(
+        ("flash_qla", "flash-qla", "flash_qla/ops/gated_delta_rule/chunk/__init__.py", *row)
+        for row in FLASH_QLA.items()
+    ),
     *(("flashinfer", "flashinfer-python", "flashinfer/gdn_", *row) for row in FLASHINFER.items()),
 ]
 

@@ -30,7 +30,9 @@ def test_version_and_backends():
 
 
 def test_plan():
-    plan = flashdelta.plan("attention_forward", arch="sm120", head_dim=128, candidates=["block_q=128,block_kv=128,stages=2"])
+    plan = flashdelta.plan(
+        "attention_forward", arch="sm120", head_dim=128, candidates=["block_q=128,block_kv=128,stages=2"]
+    )
     assert plan.shared_limit == 101376 and plan.chosen is None
     assert not plan.candidates[0].fits and plan.candidates[0].reason == "shared_memory_over_limit"
     assert plan.candidates[0].shared_bytes == 160 * 1024 == sum(plan.candidates[0].parts.values())

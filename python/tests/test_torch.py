@@ -63,9 +63,9 @@ def gradient_calls():
         "gated_delta": (q, lambda q: flashdelta.gated_delta_forward(q, k, v, g, beta).o, "gated_delta_backward"),
         "state": (
             state,
-            lambda s: flashdelta.gated_delta_forward(
-                q, k, v, g, beta, initial_state=s, output_final_state=True
-            ).final_state,
+            lambda s: (
+                flashdelta.gated_delta_forward(q, k, v, g, beta, initial_state=s, output_final_state=True).final_state
+            ),
             "gated_delta_backward",
         ),
         "gate": (g, lambda g: flashdelta.gated_delta_forward(q, k, v, g, beta).o, "gated_delta_backward"),

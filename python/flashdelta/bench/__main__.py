@@ -45,7 +45,7 @@ def cpu_name() -> str:
 
 def facts(device: str, arch: int) -> dict[str, str]:
     found = {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "flashdelta": flashdelta.__version__,
         "device": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
         "profile": f"sm{arch}" if arch else "the device's own",

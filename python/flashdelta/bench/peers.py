@@ -14,7 +14,7 @@ from .workloads import Workload
 
 def versions() -> dict[str, str]:
     """The peers' packages that import here, with their versions."""
-    found = {"torch": torch.__version__}
+    found: dict[str, str] = {"torch": str(torch.__version__)}
     for name in ("fla", "flash_attn", "flashinfer", "flash_qla"):
         with contextlib.suppress(Exception):
             found[name] = str(getattr(importlib.import_module(name), "__version__", "?"))
@@ -32,14 +32,14 @@ def _attention(work: Workload) -> dict[str, Callable[[], Any]]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v = (work.inputs[name] for name in "qkv")
-    turned = [x.transpose(1, 2) for x in (q, k, v)]
+    turned_q, turned_k, turned_v = (x.transpose(1, 2) for x in (q, k, v))
     causal = work.options["causal"]
 
     def sdpa(backend: Any) -> Callable[[], Any]:
         def call() -> Any:
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(
-                    *turned, is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]
+                    turned_q, turned_k, turned_v, is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]
                 )
 
         return call

@@ -78,11 +78,10 @@ def html(report: Report) -> str:
         rows = [row for row in report.rows if row.operation == operation]
         sections.append(f"<h2>{escape(operation)}</h2>{_plot(rows)}{_table(rows)}")
     if report.overhead:
-        lines = "".join(
-            f"<tr><td>{escape(k)}</td><td class=n>{v:.1f}</td></tr>" for k, v in report.overhead.items()
-        )
+        lines = "".join(f"<tr><td>{escape(k)}</td><td class=n>{v:.1f}</td></tr>" for k, v in report.overhead.items())
         sections.append(
-            "<h2>What a call costs the host</h2><p>Microseconds, small inputs, no graphs, the least of 15 rounds of 200 calls.</p>"
+            "<h2>What a call costs the host</h2>"
+            "<p>Microseconds, small inputs, no graphs, the least of 15 rounds of 200 calls.</p>"
             f"<table><tr><th>call</th><th class=n>us</th></tr>{lines}</table>"
         )
     return (
@@ -133,8 +132,11 @@ def _plot(rows: list[Row]) -> str:
         for i, rate in shown:
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{max(width * rate / most, 1):.1f}" height="{bar - 2}" '
-                f'fill="{_COLOURS[i % 6]}"/><text x="{left + width * rate / most + 5:.1f}" y="{y + 10}">{rate:.3g}</text>'
+                f'fill="{_COLOURS[i % 6]}"/><text x="{left + width * rate / most + 5:.0f}" '
+                f'y="{y + 10}">{rate:.3g}</text>'
             )
             y += bar
         y += 9 + (0 if shown else bar)
-    return f'<svg viewBox="0 0 1040 {y + 4}" width="100%" role="img" aria-label="TFLOP/s by case">{"".join(parts)}</svg>'
+    return (
+        f'<svg viewBox="0 0 1040 {y + 4}" width="100%" role="img" aria-label="TFLOP/s by case">{"".join(parts)}</svg>'
+    )

@@ -50,14 +50,14 @@ def _by_clock(call: Callable[[], Any]) -> float:
 
 
 def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, rounds: int = 15) -> dict[str, float]:
-    """Microseconds of the host for one call on small inputs, without graphs: the least over rounds of calls in a row."""
+    """Microseconds of the host for one call on small inputs, without graphs: the least over rounds of calls."""
     x = torch.randn(1, 64, 2, 64, device=device).bfloat16()
     g = -torch.rand(1, 64, 2, device=device)
     o, state = torch.empty_like(x), torch.zeros(1, 2, 64, 64, device=device)
     with torch.no_grad():
         from ..compat import flash_attn
 
-        few = {"backend": backend, "arch": arch}
+        few: dict[str, Any] = {"backend": backend, "arch": arch}
         turned = x.transpose(1, 2)
         probes: dict[str, Callable[[], Any]] = {
             "attention_forward": lambda: flashdelta.attention_forward(x, x, x, causal=True, **few),

@@ -49,7 +49,7 @@ def _run(
     require_packed(q, initial_state, cu_seqlens)
     if neg_eigval and not beta_sigmoid:
         raise ValueError("allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True with it, got False")
-    gate: dict[str, Tensor | None]
+    gate: dict[str, Any]
     if gate_in_kernel:
         if A_log is None or g is None:
             raise ValueError("A_log, g: expected both with use_gate_in_kernel=True, got None")
@@ -57,6 +57,7 @@ def _run(
         gate = {"A_log": float_or(A_log, q.dtype), "a": float_or(g, q.dtype), "dt_bias": float_or(bias, q.dtype)}
     else:
         gate = {"g": float_or(g, q.dtype)}
+    step: dict[str, Any] = {"b" if beta_sigmoid else "beta": float_or(beta, q.dtype)}
     if initial_state is not None:  # the final state is fp32 whatever the first one is
         initial_state = rows(initial_state.float())
     o, final_state, _ = _core.gated_delta_forward(
@@ -64,7 +65,7 @@ def _run(
         rows(k),
         rows(v),
         **gate,
-        **{"b" if beta_sigmoid else "beta": float_or(beta, q.dtype)},
+        **step,
         beta_scale=2.0 if neg_eigval else 1.0,
         scale=scale,
         initial_state=initial_state,

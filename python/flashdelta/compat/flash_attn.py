@@ -162,7 +162,7 @@ def flash_attn_with_kvcache(
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
     used = cache_seqlens
-    if k is not None:
+    if k is not None and v is not None:
         if cache_seqlens is None:
             raise ValueError("cache_seqlens: expected where k and v go in the cache, got None")
         require_tensors(k=k, v=v)

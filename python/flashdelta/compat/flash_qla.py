@@ -121,9 +121,8 @@ def chunk_gated_delta_rule_fwd(
     )
     lengths = [q.shape[1]] * q.shape[0] if cu_seqlens is None else cu_seqlens.diff().tolist()
     h = None
-    if output_h:
-        layout = "vk" if state_v_first else "kv"
-        shape = _core.state_shape(q, v, cu_seqlens, layout)
+    if checkpoints is not None:
+        shape = _core.state_shape(q, v, cu_seqlens, "vk" if state_v_first else "kv")
         first = torch.zeros(shape, device=q.device) if start is None else start
         h = _states_before_chunks(first, checkpoints, lengths).to(q.dtype)
         h = h.reshape(q.shape[0], -1, *h.shape[1:])

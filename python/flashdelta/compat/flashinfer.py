@@ -67,8 +67,8 @@ def chunk_gated_delta_rule(
 
     Returns o, or (o, state) with output_final_state.
 
-    Differs: states of float16 and float8, output_state_indices, checkpoint_state_indices, prefix_lens, _cp_chunk_len and
-    the other backends raise NotImplementedError, so does backward.
+    Differs: states of float16 and float8, output_state_indices, checkpoint_state_indices, prefix_lens, _cp_chunk_len
+    and the other backends raise NotImplementedError, so does backward.
     """
     require_tensors(q=q, k=k, v=v)
     if cu_seqlens is None:
@@ -132,7 +132,7 @@ def _gate(
     in_kernel: bool,
     A_log: Tensor | None,
     dt_bias: Tensor | None,
-) -> dict[str, Tensor | None]:
+) -> dict[str, Any]:
     if in_kernel:
         if g is None or A_log is None or dt_bias is None:
             raise ValueError("g, A_log, dt_bias: expected tensors with use_gate_in_kernel=True, got None")
@@ -184,9 +184,11 @@ def gated_delta_rule_decode_pretranspose(
         raise ValueError("state, initial_state: expected one of the two, got " + ("none" if state is None else "both"))
     if output_state_indices is not None and initial_state is None:
         raise ValueError("output_state_indices: expected None without a pool, got a tensor")
+    states = state if initial_state is None else initial_state
+    assert states is not None
     return _decode(
-        q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk",
-        state if initial_state is None else initial_state, initial_state_indices, output_state_indices,
+        q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk", states, initial_state_indices,
+        output_state_indices,
         not disable_state_update,
     )  # fmt: skip
 

@@ -50,7 +50,9 @@ def enable() -> None:
             _exchange(module, name, function)
         _exchange(module, "causal_conv1d_fn", _packed_convolution(module.causal_conv1d_fn))
     if not _originals:
-        raise ImportError("transformers: expected one with the gated delta functions of Qwen3-Next or Qwen3.5 (5.17 on)")
+        raise ImportError(
+            "transformers: expected one with the gated delta functions of Qwen3-Next or Qwen3.5 (5.17 on)"
+        )
 
 
 def disable() -> None:
@@ -94,7 +96,7 @@ def attention_mask(
         return None
     if attention_mask.dim() != 2:
         raise NotImplementedError(
-            f"{NAME}: an attention_mask of {attention_mask.dim()} dimensions is not supported; supported: [batch, tokens]"
+            f"{NAME}: an attention_mask of {attention_mask.dim()} dimensions is not supported; supported: [B, tokens]"
         )
     attention_mask = attention_mask[:, kv_offset : kv_offset + kv_length].bool()
     if attention_mask.shape[1] != kv_length:
@@ -136,7 +138,7 @@ def attention(
     if output_attentions:
         raise NotImplementedError(f"{NAME}: output_attentions is not supported; supported: attn_implementation='eager'")
     q, k, v = (rows(x.transpose(1, 2)) for x in (query, key, value))
-    options = {
+    options: dict[str, Any] = {
         "causal": getattr(module, "is_causal", True) if is_causal is None else is_causal,
         "scale": scaling,
         "softcap": softcap or 0.0,
