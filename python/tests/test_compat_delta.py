@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from reference import assert_close, delta_inputs, error, gated_delta
 
 from flashdelta.compat import fla, flash_qla, flashinfer
+from reference import assert_close, delta_inputs, error, gated_delta
 
 B16 = torch.bfloat16
 

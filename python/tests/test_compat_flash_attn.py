@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from reference import assert_close, attention, attention_inputs, error
 
 from flashdelta.compat.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
+from reference import assert_close, attention, attention_inputs, error
 
 B16 = torch.bfloat16
 

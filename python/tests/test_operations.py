@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from reference import assert_close, attention, attention_inputs, delta_inputs, error, gated_delta
 
 import flashdelta
+from reference import assert_close, attention, attention_inputs, delta_inputs, error, gated_delta
 
 needs_emulator = pytest.mark.skipif(flashdelta.backends()["emulator"] != "", reason="no emulator in this build")
 

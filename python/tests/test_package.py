@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from reference import assert_close, attention
 
 import flashdelta
+from reference import assert_close, attention
 
 
 def test_imports_alone():

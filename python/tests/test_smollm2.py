@@ -10,7 +10,6 @@ pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "python"))
 import smollm2  # noqa: E402
-
 from flashdelta.integrations import transformers as fdelta  # noqa: E402
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from reference import assert_close, attention, attention_inputs, delta_inputs, gated_delta
 
 import flashdelta
+from reference import assert_close, attention, attention_inputs, delta_inputs, gated_delta
 
 
 def test_compiled_attention(device):

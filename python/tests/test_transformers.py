@@ -6,6 +6,7 @@ size 256.
 
 import pytest
 import torch
+
 from reference import error
 
 transformers = pytest.importorskip("transformers")
