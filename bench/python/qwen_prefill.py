@@ -2,7 +2,8 @@
 """Prefill and decode of the 27B layer layout, through transformers' own Qwen3.5 code: flashdelta beside others.
 
 Eight layers of hidden size 5120 (six of 16/48 gated delta heads of 128, two of 24/4 attention heads of 256), random
-weights, bf16, batch 1. Compared: flashdelta; flash-linear-attention with SDPA; transformers' torch functions with SDPA
+weights, bf16, batch 1. Compared: flashdelta; flash-linear-attention with SDPA, as torch chooses it (on an H200 that is
+cuDNN's wgmma kernel, which an SM120 card has not) and held to FlashAttention-2; transformers' torch functions with SDPA
 and with eager attention, at the first length alone. All share the layers' other parts, the torch convolution too.
 
     FLASHDELTA_ARCH=120 bench/python/qwen_prefill.py 8192 32768
@@ -65,6 +66,7 @@ def variants(torch_rules):
     yield "flashdelta", ours
     try:
         yield "flash-linear-attention + SDPA", functools.partial(switch, of_package(), "sdpa")
+        yield "flash-linear-attention + SDPA (FlashAttention-2)", functools.partial(switch, of_package(), "sdpa")
     except ImportError as why:
         print(f"flash-linear-attention: {why}")
     yield "torch + SDPA", functools.partial(switch, torch_rules, "sdpa")
@@ -118,6 +120,7 @@ def main():
                 if name.startswith("torch") and length != options.lengths[0]:
                     continue
                 model.set_attn_implementation(use())
+                torch.backends.cuda.enable_cudnn_sdp("FlashAttention-2" not in name)
                 start = time.perf_counter()
                 out = model(ids, use_cache=False).last_hidden_state.float()
                 warm = time.perf_counter() - start
@@ -127,7 +130,7 @@ def main():
                 token = decode_milliseconds(model, ids, options.decode) if options.decode else 0.0
                 first.setdefault("token", token)
                 print(
-                    f"T {length:6}  {name:30} prefill {ms:8.2f} ms ({ms / first['ms']:.3f} of flashdelta's)  "
+                    f"T {length:6}  {name:48} prefill {ms:8.2f} ms ({ms / first['ms']:.3f} of flashdelta's)  "
                     f"token {token:7.3f} ms ({token / first['token'] if token else 0:.3f})  "
                     f"differs {differs:.2e}  first call {warm:.1f} s",
                     flush=True,

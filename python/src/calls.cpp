@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <memory>
-#include <type_traits>
 #include <vector>
 
 #include "arrays.hpp"
@@ -146,11 +145,14 @@ flashdelta_status run_on(const Args& args, const flashdelta_execution& execution
   return run(&args, &execution, workspace, bytes);
 }
 
+bool needs_none_mostly(const Attention&) { return true; }
+bool needs_none_mostly(const GatedDelta& args) { return args.q.ndim == 4 && args.q.shape[1] <= 8; }  // decode
+
 // Device memory comes from the framework, so that its allocator sees it; host memory is our own.
 template <typename Args>
 void run_call(const Args& args, const Array& q, const flashdelta_execution& execution, const nb::object& allocate) {
-  if (std::is_same_v<Args, Attention> && execution.backend == FLASHDELTA_BACKEND_CUDA) {
-    // Most attention calls need none: the run itself finds out, and a plan less is made.
+  if (needs_none_mostly(args) && execution.backend == FLASHDELTA_BACKEND_CUDA) {
+    // The run itself finds out, and a plan less is made.
     const flashdelta_status status = run_on(args, execution, nullptr, 0);
     if (status != FLASHDELTA_WORKSPACE_TOO_SMALL) return check(status);
   }

@@ -54,6 +54,7 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
     x = torch.randn(1, 64, 2, 64, device=device).bfloat16()
     g = -torch.rand(1, 64, 2, device=device)
     o, state = torch.empty_like(x), torch.zeros(1, 2, 64, 64, device=device)
+    y, h = x[:, :1].contiguous(), g[:, :1].contiguous()
     with torch.no_grad():
         from ..compat import flash_attn
 
@@ -65,6 +66,9 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
             "gated_delta_forward": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, **few),
             "gated_delta_forward, state in place": lambda: flashdelta.gated_delta_forward(
                 x, x, x, g, g, initial_state=state, final_state=state, **few
+            ),
+            "gated_delta_forward, one token, state in place": lambda: flashdelta.gated_delta_forward(
+                y, y, y, h, h, initial_state=state, final_state=state, **few
             ),
             "compat.flash_attn_func": lambda: flash_attn.flash_attn_func(x, x, x, causal=True),
             "torch SDPA": lambda: torch.nn.functional.scaled_dot_product_attention(
