@@ -109,6 +109,8 @@ class Jax:
         self.jax = jax
 
     def empty(self, like: Array, shape: Sequence[int], dtype: str | None = None) -> Array:
+        if isinstance(like, self.jax.core.Tracer):
+            raise TypeError("q: expected a jax array outside jit, got one that is being traced")
         return self.zeros(like, shape, like.dtype if dtype is None else dtype)
 
     def zeros(self, like: Array, shape: Sequence[int], dtype: Any) -> Array:

@@ -17,6 +17,14 @@ namespace {
 
 std::string class_name(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
 
+// The framework has raised instead of showing its memory: its first line, with the argument's name.
+[[noreturn]] void raise_unviewable(const char* name) {
+  const nb::python_error raised;
+  const std::string words = nb::cast<std::string>(nb::str(raised.value()));
+  raise(PyExc_TypeError, std::string(name) + ": expected an array that DLPack can view; its framework says: " +
+                             words.substr(0, words.find('\n')));
+}
+
 // Looked up once a type; the reference to the type keeps its address from being another type's.
 const DlpackExchange* exchange_of(nb::handle object) {
   static std::unordered_map<PyTypeObject*, const DlpackExchange*> known;
@@ -61,7 +69,7 @@ void read_capsule(nb::handle object, const char* name, bool written, uint64_t st
     nb::del(keywords["max_version"]);
     made = PyObject_Call(method.ptr(), none.ptr(), keywords.ptr());
   }
-  if (made == nullptr) throw nb::python_error();
+  if (made == nullptr) raise_unviewable(name);
   out->owner = nb::steal(made);
   if (PyCapsule_IsValid(made, "dltensor_versioned")) {
     const auto* managed = static_cast<DlpackManagedVersioned*>(PyCapsule_GetPointer(made, "dltensor_versioned"));
@@ -107,7 +115,7 @@ Array read_array(nb::handle object, const char* name, bool written, uint64_t str
   out.exchange = exchange_of(object);
   if (out.exchange != nullptr) {
     DLTensor tensor{};
-    if (out.exchange->tensor_from_object(object.ptr(), &tensor) != 0) throw nb::python_error();
+    if (out.exchange->tensor_from_object(object.ptr(), &tensor) != 0) raise_unviewable(name);
     view_tensor(tensor, name, &out);
     return out;
   }

@@ -91,6 +91,12 @@ def test_cupy_in_cupy_out():
     assert_close(got, attention(t, t, t, causal=True)[0], torch.float16)
 
 
+def test_jax_inside_jit_is_refused():
+    jax = pytest.importorskip("jax")
+    with pytest.raises(TypeError, match="q: expected a jax array outside jit"):
+        jax.jit(lambda x: flashdelta.attention_forward(x, x, x))(jax.numpy.zeros((1, 4, 1, 64)))
+
+
 Q = torch.zeros(1, 8, 4, 64, dtype=torch.bfloat16)
 G = torch.zeros(1, 8, 4)
 
@@ -100,6 +106,7 @@ G = torch.zeros(1, 8, 4)
     [
         (lambda: flashdelta.attention_forward([1.0], Q, Q), TypeError, "q: expected a torch, numpy, cupy or jax array"),
         (lambda: flashdelta.attention_forward(Q, None, Q), TypeError, "k: expected .* got NoneType"),
+        (lambda: flashdelta.attention_forward(Q.to("meta"), Q, Q), TypeError, "q: expected .* DLPack can view"),
         (lambda: flashdelta.attention_forward(Q, Q.double(), Q), TypeError, "k: expected bfloat16, float16"),
         (lambda: flashdelta.attention_forward(Q, Q.half(), Q), ValueError, "k"),
         (lambda: flashdelta.attention_forward(Q, Q[:, :, :3], Q[:, :, :3]), ValueError, "head count"),
