@@ -176,7 +176,8 @@ FLASHDELTA_API void flashdelta_attention_forward_init(flashdelta_attention_forwa
 FLASHDELTA_API flashdelta_status flashdelta_attention_forward_check(const flashdelta_attention_forward_args* args,
                                                                     const flashdelta_execution* execution);
 
-/* Bytes of workspace that the run needs; 0 is possible. On the CPU at most 48 MiB at any length. */
+/* Bytes of workspace that the run needs; 0 is possible. On the CPU at most 48 MiB at any length. On CUDA it also loads
+ * the kernels of the run, which may then be captured in a graph; a replay reads lengths, offsets and indices anew. */
 FLASHDELTA_API flashdelta_status flashdelta_attention_forward_workspace(const flashdelta_attention_forward_args* args,
                                                                         const flashdelta_execution* execution,
                                                                         size_t* bytes);

@@ -1,5 +1,6 @@
 #include "device/attention_forward.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -150,8 +151,7 @@ Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm
 }
 
 ForwardTile::ForwardTile(const ForwardRow& row)
-    : kernel(row.name),
-      block_q(row.config.block_q),
+    : block_q(row.config.block_q),
       block_kv(row.config.block_kv),
       head_dim(row.config.head_dim),
       head_dim_v(row.config.head_dim_v),
@@ -160,8 +160,7 @@ ForwardTile::ForwardTile(const ForwardRow& row)
       value_parts(row.config.value_parts) {}
 
 ForwardTile::ForwardTile(const DecodeRow& row)
-    : kernel(row.name),
-      block_q(row.config.block_q()),
+    : block_q(row.config.block_q()),
       block_kv(row.config.block_kv),
       head_dim(row.config.head_dim),
       head_dim_v(row.config.head_dim_v),
@@ -283,21 +282,28 @@ AttentionCombineParams combine_params(const AttentionProblem& p, const Attention
   return out;
 }
 
+std::string kernel_of(const ForwardChoice& choice) {
+  return fmt::format("flashdelta_{}", choice.decode != nullptr ? choice.decode->name : choice.row->name);
+}
+
+const ForwardCombineRow& combine_row(const AttentionProblem& p) {
+  const bool bf16 = p.q.dtype == FLASHDELTA_BF16;
+  return *std::find_if(std::begin(forward_combine_rows), std::end(forward_combine_rows),
+                       [&](const ForwardCombineRow& row) { return (row.config.element == Element::bf16) == bf16; });
+}
+
 Status launch_combine(Device& device, const AttentionProblem& p, const AttentionCombineParams& params, Region workspace,
                       void* stream) {
-  const ForwardCombineRow* row = nullptr;
-  for (const ForwardCombineRow& r : forward_combine_rows) {
-    if ((r.config.element == Element::bf16) == (p.q.dtype == FLASHDELTA_BF16)) row = &r;
-  }
-  const std::string kernel = fmt::format("flashdelta_{}", row->name);
+  const ForwardCombineRow& row = combine_row(p);
+  const std::string kernel = fmt::format("flashdelta_{}", row.name);
   std::vector<Region> regions = inputs_of(p);
   for (const Region& output : outputs_of(p)) regions.push_back(output);
   workspace.written = false, workspace.defined = true;
   regions.push_back(workspace);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(ceil_div(params.rows, row->config.threads() / 32)), 1, 1};
-  launch.threads = static_cast<uint32_t>(row->config.threads());
+  launch.grid = {static_cast<uint32_t>(ceil_div(params.rows, row.config.threads() / 32)), 1, 1};
+  launch.threads = static_cast<uint32_t>(row.config.threads());
   launch.parameters = std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
   return device.launch(launch, stream);
@@ -310,6 +316,13 @@ Status attention_forward_workspace_on(const AttentionProblem& p, const ArchProfi
   FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, sm_count, &choice));
   *bytes = choice.splits > 1 ? static_cast<size_t>(choice.splits * part_bytes(p)) : 0;
   return {};
+}
+
+Status prepare_attention_forward(Device& device, const ArchProfile& arch, const AttentionProblem& p) {
+  ForwardChoice choice;
+  FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, device.info().sm_count, &choice));
+  FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_of(choice)));
+  return choice.splits > 1 ? device.prepare(fmt::format("flashdelta_{}", combine_row(p).name)) : Status{};
 }
 
 Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* workspace,
@@ -325,7 +338,7 @@ Status attention_forward_on(Device& device, const ArchProfile& arch, const Atten
   const Region parts = region("workspace", workspace, choice.splits * part_bytes(p), 1, true);
   std::vector<Region> regions = inputs_of(p);
   for (const Region& output : split ? std::vector{parts} : outputs_of(p)) regions.push_back(output);
-  const std::string kernel = fmt::format("flashdelta_{}", tile.kernel);
+  const std::string kernel = kernel_of(choice);
   KernelLaunch launch;
   launch.kernel = kernel;
   launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(tile.value_parts),

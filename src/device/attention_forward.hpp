@@ -25,9 +25,11 @@ Status choose_forward(const AttentionProblem& problem, const ArchProfile& arch, 
 Status attention_forward_workspace_on(const AttentionProblem& problem, const ArchProfile& arch, int sm_count,
                                       size_t* bytes);
 
+// Makes the kernels of that call ready, so that it may be captured in a graph.
+Status prepare_attention_forward(Device& device, const ArchProfile& arch, const AttentionProblem& problem);
+
 // What the host has to know of a row of either table.
 struct ForwardTile {
-  const char* kernel;  // without "flashdelta_"
   int block_q, block_kv, head_dim, head_dim_v, threads, shared_bytes, value_parts;
 
   explicit ForwardTile(const ForwardRow& row);

@@ -145,6 +145,9 @@ class CudaDevice final : public Device {
       return driver_.kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                           static_cast<int>(info_.shared_bytes_block), *kernel, device_);
     }));
+    CUfunction loaded = nullptr;  // asking for it loads the code, which a stream under capture would not allow
+    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("loading the code of {}", name),
+                                          [&] { return driver_.kernel_function(&loaded, *kernel); }));
     kernels_.emplace(name, *kernel);
     return {};
   }

@@ -20,6 +20,7 @@ struct CudaDriver {
   decltype(&cuCtxPopCurrent) context_pop = nullptr;
   decltype(&cuLibraryLoadData) library_load = nullptr;
   decltype(&cuLibraryGetKernel) library_kernel = nullptr;
+  decltype(&cuKernelGetFunction) kernel_function = nullptr;
   decltype(&cuKernelSetAttribute) kernel_set_attribute = nullptr;
   decltype(&cuLaunchKernel) launch = nullptr;
   decltype(&cuStreamSynchronize) synchronize = nullptr;

@@ -34,6 +34,7 @@ Status cuda_attention_workspace(const AttentionProblem& p, const flashdelta_exec
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  FLASHDELTA_RETURN_IF_ERROR(prepare_attention_forward(*device, *arch, p));
   return attention_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
 }
 
