@@ -397,7 +397,7 @@ TEST_F(EmulatorAttention, PagesOfAnySizeAreTaken) {
 // The rows that want more blocks an SM than SM120 holds, under an architecture that holds them.
 TEST_F(EmulatorAttention, RowsOfLargerCards) {
   for (const int64_t dim : {128, 256, 232}) {
-    AttentionOptions x = packed({130, 100}, {150, 90});
+    AttentionOptions x = packed({190, 100}, {150, 90});
     x.heads_q = x.heads_k = 60, x.head_dim = x.head_dim_v = dim;
     x.causal = dim != 256;
     x.window_left = dim == 232 ? 50 : -1;

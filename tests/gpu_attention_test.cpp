@@ -156,8 +156,16 @@ TEST(GpuAttention, GraphOfDecodeWithOtherLengthsAndPages) {
     used.put(lengths);
     table.put(entries);
   };
-  expect_replays(args, o, {[&] { set({2560, 17, 900}, 1); }, [&] { set({3, 0, 2000}, 2); },
-                           [&] { set({3, 0, 2000}, 3); }});
+  expect_replays(args, o,
+                 {[&] {
+                    set({2560, 17, 900}, 1);
+                  },
+                  [&] {
+                    set({3, 0, 2000}, 2);
+                  },
+                  [&] {
+                    set({3, 0, 2000}, 3);
+                  }});
 }
 
 TEST(GpuAttention, GraphOfPackedPromptsWithOtherOffsets) {
@@ -172,8 +180,13 @@ TEST(GpuAttention, GraphOfPackedPromptsWithOtherOffsets) {
   args.o = view(o.at(), FLASHDELTA_BF16, {total, heads, dim});
   args.cu_seqlens_q = args.cu_seqlens_k = view(offsets.at(), FLASHDELTA_INT32, {batch + 1});
   args.causal = 1;
-  expect_replays(args, o, {[&] { offsets.put(std::vector<int32_t>{0, 100, 400, 700}); },
-                           [&] { offsets.put(std::vector<int32_t>{0, 650, 650, 700}); }});
+  expect_replays(args, o,
+                 {[&] {
+                    offsets.put(std::vector<int32_t>{0, 100, 400, 700});
+                  },
+                  [&] {
+                    offsets.put(std::vector<int32_t>{0, 650, 650, 700});
+                  }});
 }
 
 // The same keys packed, far apart in one tensor, and in the last pages of a pool.

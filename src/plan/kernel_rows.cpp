@@ -37,7 +37,8 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
     if (row->wanted_blocks > 0) {
       const int64_t blocks =
           resident_blocks(arch, config.shared_bytes(), config.threads(), int64_t{row->register_ceiling});
-      if (blocks < row->wanted_blocks || !work.fill(config.block_q, row->wanted_blocks)) continue;
+      const bool few_rows = work.sm_count > 0 && work.rows < 2 * config.block_q;  // larger blocks read keys less often
+      if (blocks < row->wanted_blocks || few_rows || !work.fill(config.block_q, row->wanted_blocks)) continue;
       return row;
     }
     const bool larger = best != nullptr && config.block_q > best->config.block_q;
