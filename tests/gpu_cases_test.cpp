@@ -41,7 +41,7 @@ TensorMap copies_of(const TensorMap& tensors) {
 
 // Runs twice: the second time into NaN again, and the bits must be those of the first.
 void expect_right_on_cuda(Call& call, const Case& one, int arch) {
-  const bool in_place_pool = call.inputs.count("initial_state_indices") + call.inputs.count("num_accepted_tokens") +
+  const bool in_place_pool = call.inputs.count("initial_state_indices") + call.inputs.count("token_state_indices") +
                                  call.inputs.count("final_state_indices") >
                              0;
   const auto poison_all = [&] {

@@ -34,9 +34,9 @@ __device__ __forceinline__ float load_number(const GatedDeltaRows& rows, const S
   return load_number<E>(rows.data, rows.is_fp32, sequence.offset(rows, token, head));
 }
 
+// The gate of g or, where A_log is there, a.
 template <Element E>
-__device__ __forceinline__ float gate_at(const GatedDeltaForwardParams& p, const Sequence& s, int token, int head) {
-  float g = load_number<E>(p.gate, s, token, head);
+__device__ __forceinline__ float gate(const GatedDeltaForwardParams& p, float g, int head) {
   if (p.A_log != nullptr) {
     const float x = g + load_number<E>(p.dt_bias, p.dt_bias_is_fp32, head);
     const float softplus = fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
@@ -46,9 +46,18 @@ __device__ __forceinline__ float gate_at(const GatedDeltaForwardParams& p, const
 }
 
 template <Element E>
+__device__ __forceinline__ float gate_at(const GatedDeltaForwardParams& p, const Sequence& s, int token, int head) {
+  return gate<E>(p, load_number<E>(p.gate, s, token, head), head);
+}
+
+// beta of beta or, where raw_beta is set, b.
+__device__ __forceinline__ float beta(const GatedDeltaForwardParams& p, float b) {
+  return p.raw_beta ? p.beta_scale / (1 + expf(-b)) : b;
+}
+
+template <Element E>
 __device__ __forceinline__ float beta_at(const GatedDeltaForwardParams& p, const Sequence& s, int token, int head) {
-  const float beta = load_number<E>(p.beta, s, token, head);
-  return p.raw_beta ? p.beta_scale / (1 + expf(-beta)) : beta;
+  return beta(p, load_number<E>(p.beta, s, token, head));
 }
 
 }  // namespace flashdelta::gated_delta

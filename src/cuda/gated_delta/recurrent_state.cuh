@@ -1,8 +1,9 @@
-// A warp's 16 value columns of a state between memory and registers, four contiguous elements at a time.
+// A warp's value columns of a state between memory and registers, four contiguous elements at a time.
 //
-// Lane l holds keys 32 i + 4 (l / 4) + 0 .. 3. Of the values, where values are contiguous ([K, V]) it holds
-// 4 (l % 4) + 0 .. 3, and where keys are ([V, K]) l % 4 + 0, 4, 8, 12: so four elements of a lane are one vector, and
-// lanes side by side fill whole sectors.
+// A warp has 4 L columns, L lanes side by side over them and 32 / L over keys. Lane l holds keys 4 (l / L) + 0 .. 3 of
+// each 128 / L. Of the values, where values are contiguous ([K, V]) it holds 4 (l % L) + 0 .. 3, and where keys are
+// ([V, K]) l % L + 0, L, 2 L, 3 L: so four elements of a lane are one vector, and lanes side by side fill whole
+// sectors.
 #pragma once
 
 #include <type_traits>
@@ -14,10 +15,10 @@
 
 namespace flashdelta::gated_delta {
 
-// fp32 in registers: [keys / 32][keys 0 .. 3][values 0 .. 3].
-template <int DimK>
+// fp32 in registers: [group of keys][keys 0 .. 3][values 0 .. 3].
+template <int DimK, int Lanes>
 struct RecurrentState {
-  static constexpr int groups = DimK / 32;
+  static constexpr int lanes = Lanes, group_keys = 128 / Lanes, groups = DimK / group_keys;
   float x[groups][4][4];
 };
 
@@ -63,11 +64,11 @@ __device__ __forceinline__ void with_state_format(const GatedDeltaRecurrentParam
 template <bool Bf16, bool Aligned>
 __device__ __forceinline__ void load_four(float (&x)[4], const char* data, int64_t element) {
   if constexpr (Bf16 && Aligned) {
-    const uint2 two = *reinterpret_cast<const uint2*>(data + element * 2);
+    const uint2 two = __ldcs(reinterpret_cast<const uint2*>(data + element * 2));
     x[0] = __uint_as_float(two.x << 16), x[1] = __uint_as_float(two.x & 0xffff0000u);
     x[2] = __uint_as_float(two.y << 16), x[3] = __uint_as_float(two.y & 0xffff0000u);
   } else if constexpr (Aligned) {
-    const float4 four = *reinterpret_cast<const float4*>(data + element * 4);
+    const float4 four = __ldcs(reinterpret_cast<const float4*>(data + element * 4));
     x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
   } else {
 #pragma unroll
@@ -81,11 +82,10 @@ __device__ __forceinline__ void load_four(float (&x)[4], const char* data, int64
 template <bool Bf16, bool Aligned>
 __device__ __forceinline__ void store_four(char* data, int64_t element, const float (&x)[4]) {
   if constexpr (Bf16 && Aligned) {
-    ptx::store_global_64(data + element * 2, __uint_as_float(ptx::pack<Element::bf16>(x[0], x[1])),
-                         __uint_as_float(ptx::pack<Element::bf16>(x[2], x[3])));
+    __stcs(reinterpret_cast<uint2*>(data + element * 2),
+           make_uint2(ptx::pack<Element::bf16>(x[0], x[1]), ptx::pack<Element::bf16>(x[2], x[3])));
   } else if constexpr (Aligned) {
-    ptx::store_global_128(data + element * 4,
-                          {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])});
+    __stcs(reinterpret_cast<float4*>(data + element * 4), make_float4(x[0], x[1], x[2], x[3]));
   } else {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -100,30 +100,33 @@ __device__ __forceinline__ void store_four(char* data, int64_t element, const fl
 
 // Calls f(group, row, element) for the lane's vectors inside [dim_k, values]: row is a key of the group where values
 // are contiguous, a value where keys are.
-template <bool ValueMajor, int Groups, class F>
+template <bool ValueMajor, class State, class F>
 __device__ __forceinline__ void for_each_vector(int64_t row_stride, int dim_k, int values, int lane, const F& f) {
-  const int key0 = lane / 4 * 4, value0 = ValueMajor ? lane % 4 : lane % 4 * 4;
+  constexpr int lanes = State::lanes, group_keys = State::group_keys;
+  const int key0 = lane / lanes * 4, value0 = ValueMajor ? lane % lanes : lane % lanes * 4;
   const int64_t first = ValueMajor ? value0 * row_stride + key0 : key0 * row_stride + value0;
 #pragma unroll
-  for (int group = 0; group < Groups; group++) {
-    if (key0 + group * 32 >= dim_k) break;
+  for (int group = 0; group < State::groups; group++) {
+    if (key0 + group * group_keys >= dim_k) break;
 #pragma unroll
     for (int row = 0; row < 4; row++) {
-      if (value0 + (ValueMajor ? 4 * row : 0) >= values) continue;
-      f(group, row, first + (ValueMajor ? 4 * row * row_stride + group * 32 : (group * 32 + row) * row_stride));
+      if (value0 + (ValueMajor ? lanes * row : 0) >= values) continue;
+      f(group, row,
+        first + (ValueMajor ? lanes * row * row_stride + group * group_keys : (group * group_keys + row) * row_stride));
     }
   }
 }
 
-// Elements outside are zero, and stay so. values: columns from the warp's first to the head's last.
-template <int DimK>
-__device__ __forceinline__ void load_state(RecurrentState<DimK>& s, const GatedDeltaRecurrentParams& p,
-                                           const StateWindow& from, int values, int lane) {
+// A state is read once and written once: both go past what the caches hold. Elements outside are zero, and stay so.
+// values: columns from the warp's first to the head's last.
+template <class State>
+__device__ __forceinline__ void load_state(State& s, const GatedDeltaRecurrentParams& p, const StateWindow& from,
+                                           int values, int lane) {
 #pragma unroll
-  for (int i = 0; i < DimK / 2; i++) s.x[i / 16][i / 4 % 4][i % 4] = 0;
+  for (int i = 0; i < State::groups * 16; i++) s.x[i / 16][i / 4 % 4][i % 4] = 0;
   if (from.data == nullptr) return;
   with_state_format(p, [&](auto value_major, auto bf16, auto aligned) {
-    for_each_vector<value_major.value, s.groups>(
+    for_each_vector<value_major.value, State>(
         from.row_stride, p.call.dim_k, values, lane, [&](int group, int row, int64_t element) {
           float four[4];
           load_four<bf16.value, aligned.value>(four, from.data, element);
@@ -133,17 +136,18 @@ __device__ __forceinline__ void load_state(RecurrentState<DimK>& s, const GatedD
   });
 }
 
-template <int DimK>
-__device__ __forceinline__ void store_state(const RecurrentState<DimK>& s, const GatedDeltaRecurrentParams& p,
-                                            const StateWindow& to, int values, int lane) {
+template <class State>
+__device__ __forceinline__ void store_state(const State& s, const GatedDeltaRecurrentParams& p, const StateWindow& to,
+                                            int values, int lane) {
   with_state_format(p, [&](auto value_major, auto bf16, auto aligned) {
-    for_each_vector<value_major.value, s.groups>(
-        to.row_stride, p.call.dim_k, values, lane, [&](int group, int row, int64_t element) {
-          float four[4];
+    for_each_vector<value_major.value, State>(to.row_stride, p.call.dim_k, values, lane,
+                                              [&](int group, int row, int64_t element) {
+                                                float four[4];
 #pragma unroll
-          for (int i = 0; i < 4; i++) four[i] = value_major.value ? s.x[group][i][row] : s.x[group][row][i];
-          store_four<bf16.value, aligned.value>(to.data, element, four);
-        });
+                                                for (int i = 0; i < 4; i++)
+                                                  four[i] = value_major.value ? s.x[group][i][row] : s.x[group][row][i];
+                                                store_four<bf16.value, aligned.value>(to.data, element, four);
+                                              });
   });
 }
 
