@@ -177,6 +177,82 @@ TEST_F(EmulatorGatedDelta, ZeroKeysUnderTheNorm) {
   }
 }
 
+// ---- Context parallelism: parts of a sequence side by side ----
+
+Options parts(flashdelta_context_parallel parallel) {
+  Options x = small();
+  x.lengths = {1024, 70, 0, 500};
+  x.group = 1;
+  x.context_parallel = parallel;
+  return x;
+}
+
+std::vector<uint8_t> outputs(Call& call) {
+  GatedDeltaProblem problem;
+  EXPECT_TRUE(call.bind(&problem).ok());
+  const Status status = emulate(problem, 1);
+  EXPECT_TRUE(status.ok()) << status.message;
+  std::vector<uint8_t> bytes = call.o.bytes();
+  const std::vector<uint8_t>& state = call.final_state().bytes();
+  bytes.insert(bytes.end(), state.begin(), state.end());
+  return bytes;
+}
+
+TEST_F(EmulatorGatedDelta, PartsThatStartEarlyAreRight) {
+  for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    Options x = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+    x.dtype = x.o_dtype = dtype;
+    Call call(x);
+    call.g.refill([](int64_t i) { return i % 3 == 0 ? -0.3 : -0.25; });
+    expect_right_on_emulator(call);
+    // That there are parts shows in the bits: the others round elsewhere.
+    x.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+    Call whole(x);
+    whole.g.refill([](int64_t i) { return i % 3 == 0 ? -0.3 : -0.25; });
+    EXPECT_NE(outputs(call), outputs(whole));
+  }
+}
+
+TEST_F(EmulatorGatedDelta, ExactPartsWhereNothingOfAStateIsLeft) {
+  Options x = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
+  x.lengths = {8400};  // long enough for parts at the gates that models have
+  const auto gate = [](int64_t) { return -0.15; };
+  Call call(x);
+  call.g.refill(gate);
+  expect_right_on_emulator(call);
+  x.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+  Call whole(x);
+  whole.g.refill(gate);
+  EXPECT_NE(outputs(call), outputs(whole));
+}
+
+TEST_F(EmulatorGatedDelta, CheckpointsAndFp32OutputInParts) {
+  Options x = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+  x.checkpoint_every = 64;
+  x.o_dtype = FLASHDELTA_FP32;
+  Call call(x);
+  call.g.refill([](int64_t) { return -0.4; });
+  expect_right_on_emulator(call);
+}
+
+// A state that does not fade, or that keys make larger as fast as gates make it smaller, goes through in one part; so
+// does one that is written where another part may still read.
+TEST_F(EmulatorGatedDelta, OnePartWhereAPartMayNotStartEarly) {
+  const auto run = [](flashdelta_context_parallel parallel, double gate, double key, bool in_place) {
+    Options x = parts(parallel);
+    x.in_place = in_place;
+    Call call(x);
+    call.g.refill([&](int64_t) { return gate; });
+    call.k.refill([&](int64_t i) { return Random(3, "k").normal(i) / 8 * key; });
+    call.beta.refill([](int64_t) { return 1.0; });
+    return outputs(call);
+  };
+  constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF, early = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
+  EXPECT_EQ(run(early, -1e-3, 1, false), run(off, -1e-3, 1, false));
+  EXPECT_EQ(run(early, -1.0, 2.2, false), run(off, -1.0, 2.2, false));  // |1 - |k|^2| is near 4 > e
+  EXPECT_EQ(run(early, -0.3, 1, true), run(off, -0.3, 1, true));
+}
+
 // ---- What is refused ----
 
 TEST_F(EmulatorGatedDelta, RefusesByName) {

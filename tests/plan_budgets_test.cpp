@@ -54,10 +54,10 @@ TEST(Budgets, SixteenTokensFitAndAreTooFew) {
 
 // What is here instead: the state in registers leaves shared memory to what a chunk brings.
 TEST(Budgets, TheKernelsHereFit) {
-  const auto sequential = gated_delta_shared_bytes({32, 128, 128, 3, 2});
+  const auto sequential = gated_delta_shared_bytes({32, 64, 128, 3, 2});
   const auto preparation = gated_delta_prepare_shared_bytes({32, 128, 4, 2});
   EXPECT_TRUE(fits("sm120", sequential.total()));
-  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), sequential.total(), 256), 1);
+  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), sequential.total(), 160), 1);
   EXPECT_EQ(resident_blocks(*parse_arch("sm120"), preparation.total(), 128), 4);
 }
 

@@ -119,9 +119,9 @@ TEST(Plan, GatedDeltaBudgetIsTheKernels) {
   const auto bytes = [](const Candidate& candidate) {
     return assess(arch("sm90"), gated_delta(128, 128), candidate).shared_bytes;
   };
-  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 72192);
-  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 84480);
-  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 104192);
+  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 76416);
+  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 92800);
+  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 112512);
 }
 
 TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
@@ -135,8 +135,9 @@ TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
 
 TEST(Plan, GatedDeltaParts) {
   const Assessment assessment = assess(arch("sm120"), gated_delta(128, 64), {32, 32, 64, 128, 2, false});
-  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384}, {"q", 16384}, {"v", 8192},
-                                                           {"t", 3072},  {"p", 3072},  {"gate", 1024}};
+  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384},   {"q", 16384},     {"v", 8192},
+                                                           {"o", 4096},    {"t", 3072},      {"p", 3072},
+                                                           {"gate", 1024}, {"barriers", 128}};
   EXPECT_EQ(assessment.parts, parts);
 }
 

@@ -1,8 +1,8 @@
 // The gated delta forward on a real card, below the C ABI:
 //
 //   gated_delta_check check          hostile shapes against a float64 recurrence on the card; exits 1 on an error
-//   gated_delta_check time [RUNS]    the benchmark's shapes: medians in ms held to SM120's residency and not, and
-//   errors
+//   gated_delta_check time [RUNS]    the benchmark's shapes: medians in ms by kind of context parallelism, held to
+//   SM120's residency and not, and errors
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -139,7 +139,7 @@ void must(const Status& status) {
 // The median of `runs` after three, in ms; 0 runs: one call, untimed.
 double run(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, int runs) {
   size_t bytes = 0;
-  must(gated_delta_forward_workspace_on(p, arch, device.info().sm_count, &bytes));
+  must(gated_delta_forward_workspace_on(p, arch, &bytes));
   const Memory workspace(bytes);
   const auto call = [&] { must(gated_delta_forward_on(device, arch, p, workspace.get(), bytes, nullptr)); };
   for (int i = 0; i < (runs > 0 ? 3 : 1); i++) call();
@@ -176,6 +176,9 @@ int check(Device& device) {
       {1, 2, std::vector<int>(2050, 3)},
       {16, 2, std::vector<int>(2050, 5)},
       {2, 1, {28672, 4096}},
+      {2, 1, {8192, 100}, Gates::decaying},
+      {1, 3, {32768}, Gates::decaying},
+      {2, 2, {5000}, Gates::resets},
   };
   int failures = 0;
   uint32_t seed = 1;
@@ -183,7 +186,9 @@ int check(Device& device) {
     for (bool fp16 : {false, true}) {
       s.fp16 = fp16, s.initial = !s.initial;
       const Problem problem(s, seed++);
-      run(device, *parse_arch("sm120"), problem.problem(), 0);
+      GatedDeltaProblem p = problem.problem();
+      if (seed % 4 < 2) p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
+      run(device, *parse_arch("sm120"), p, 0);
       const auto [o, state] = problem.errors();
       const double most = fp16 ? 1e-3 : 5e-3;
       const bool right = o <= most && state <= most;
@@ -200,17 +205,29 @@ int check(Device& device) {
 int time_all(Device& device, int runs) {
   const Shape shapes[] = {{16, 3, {32768}}, {16, 3, {8192}}, {16, 3, {8192, 8192, 8192, 8192}}, {16, 2, {32768}},
                           {16, 4, {32768}}, {2, 4, {32768}}, {16, 3, std::vector<int>(8, 1024)}};
-  std::printf("%-12s %-10s %-9s %10s %10s %9s %9s\n", "heads", "lengths", "gates", "SM120 held", "free", "o", "state");
+  std::printf("%-12s %-10s %-9s | held to SM120's residency: %9s %9s %11s | free: %9s %11s | %9s %9s\n", "heads",
+              "lengths", "gates", "off", "exact", "decay_start", "exact", "decay_start", "o", "state");
+  const ArchProfile& sm120 = *parse_arch("sm120");
+  const ArchProfile& own = *device.info().arch;
   for (Shape s : shapes) {
     for (Gates gates : {Gates::mixed, Gates::decaying, Gates::zero}) {
       s.gates = gates;
       const Problem problem(s, 7);
-      const double held = run(device, *parse_arch("sm120"), problem.problem(), runs);
-      const double free = run(device, *device.info().arch, problem.problem(), runs);
+      const auto time = [&](const ArchProfile& arch, flashdelta_context_parallel parallel) {
+        GatedDeltaProblem p = problem.problem();
+        p.context_parallel = parallel;
+        return run(device, arch, p, runs);
+      };
+      const double off = time(sm120, FLASHDELTA_CONTEXT_PARALLEL_OFF);
+      const double exact = time(sm120, FLASHDELTA_CONTEXT_PARALLEL_EXACT);
+      const double decay_start = time(sm120, FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+      const double free_decay_start = time(own, FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+      const double free_exact = time(own, FLASHDELTA_CONTEXT_PARALLEL_EXACT);
       const auto [o, state] = problem.errors();
       const char* names[] = {"mixed", "decaying", "zero"};
-      std::printf("%2d/%-9d %zux%-8d %-9s %10.3f %10.3f %9.2e %9.2e\n", s.heads_k, s.heads_k * s.group,
-                  s.lengths.size(), s.lengths[0], names[static_cast<int>(gates)], held, free, o, state);
+      std::printf("%2d/%-9d %zux%-8d %-9s | %36.3f %9.3f %11.3f | %15.3f %11.3f | %9.2e %9.2e\n", s.heads_k,
+                  s.heads_k * s.group, s.lengths.size(), s.lengths[0], names[static_cast<int>(gates)], off, exact,
+                  decay_start, free_exact, free_decay_start, o, state);
       std::fflush(stdout);
     }
   }

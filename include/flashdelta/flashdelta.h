@@ -76,7 +76,8 @@ typedef enum flashdelta_context_parallel {
   FLASHDELTA_CONTEXT_PARALLEL_EXACT = 1,       /* cut where it pays; the result is the same up to rounding */
   FLASHDELTA_CONTEXT_PARALLEL_DECAY_START = 2, /* may start a segment from zero where the gates have decayed the old
                                                   state by more than decay_threshold; the error of a state is at most
-                                                  exp(decay_threshold) * norm(old state), where beta * |k|^2 <= 2 */
+                                                  exp(decay_threshold) * norm(old state): tokens whose
+                                                  beta * |k|^2 > 2 count as less decay */
   FLASHDELTA_CONTEXT_PARALLEL_FORCE_INT32 = 0x7fffffff
 } flashdelta_context_parallel;
 

@@ -28,17 +28,14 @@ int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
   return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
 
-// The row of a table that holds the key size with the least padding, of those that `better` does not tell apart.
-template <class Row, size_t N, class Better>
-const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch, const Better& better) {
+// The row of a table that holds the key size with the least padding.
+template <class Row, size_t N>
+const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch) {
   const Row* best = nullptr;
   for (const Row& row : rows) {
     if (!is_element(row.config.element, p.q.dtype) || row.config.dim_k < p.dim_k) continue;
     if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
-    if (best == nullptr || row.config.dim_k < best->config.dim_k ||
-        (row.config.dim_k == best->config.dim_k && better(row, *best))) {
-      best = &row;
-    }
+    if (best == nullptr || row.config.dim_k < best->config.dim_k) best = &row;
   }
   return best;
 }
@@ -82,25 +79,15 @@ Status gated_delta_forward_supported(const GatedDeltaProblem& p) {
   return {};
 }
 
-Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
-                                  GatedDeltaKernels* kernels) {
+Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile& arch, GatedDeltaKernels* kernels) {
   FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_supported(p));
   if (gated_delta_is_recurrent(p)) {
     kernels->recurrent = recurrent_row_for(p.q.dtype, p.dim_k);
     if (blocks(p, kernels->recurrent->config.block_v()) <= kMostBlocks) return {};
     return not_supported("q: over 2^31 blocks of sequences and heads");
   }
-  using Forward = GatedDeltaRow<GatedDeltaForwardConfig>;
-  kernels->prepare = choose(gated_delta_prepare_rows, p, arch, [](const auto&, const auto&) { return false; });
-  // The widest blocks, which share the tiles of K and Q most, that leave no multiprocessor without one; else the
-  // narrowest. Never wider than the values.
-  kernels->forward = choose(gated_delta_forward_rows, p, arch, [&](const Forward& row, const Forward& best) {
-    const auto fills = [&](const Forward& r) {
-      return blocks(p, r.config.block_v) >= sm_count && r.config.block_v < p.dim_v + 64;
-    };
-    return fills(row) ? !fills(best) || row.config.block_v > best.config.block_v
-                      : !fills(best) && row.config.block_v < best.config.block_v;
-  });
+  kernels->prepare = choose(gated_delta_prepare_rows, p, arch);
+  kernels->forward = choose(gated_delta_forward_rows, p, arch);
   if (kernels->prepare == nullptr || kernels->forward == nullptr) {
     return not_supported(fmt::format("q: no kernel for head sizes {} and {} fits {}", p.dim_k, p.dim_v, arch.name));
   }
@@ -116,10 +103,9 @@ int64_t gated_delta_chunk_slots(const GatedDeltaProblem& p) {
   return p.sequences == 0 ? 0 : p.tokens / gated_delta_chunk + p.sequences;
 }
 
-Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
-                                        size_t* bytes) {
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, size_t* bytes) {
   GatedDeltaKernels kernels;
-  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, sm_count, &kernels));
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   *bytes =
       kernels.recurrent != nullptr ? 0 : static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
   return {};
@@ -128,18 +114,21 @@ Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchPr
 Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, void* workspace,
                               size_t bytes, void* stream) {
   GatedDeltaKernels kernels;
-  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, device.info().sm_count, &kernels));
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   if (kernels.recurrent != nullptr) {
     const GatedDeltaRecurrentConfig& config = kernels.recurrent->config;
     return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v()),
                   gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
   }
-  const GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
+  GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
+  const int64_t whole = blocks(p, kernels.forward->config.block_v);
+  params.segments = gated_delta_segments(p, whole, int64_t{device.info().sm_count} * kernels.forward->resident_blocks);
+  params.segment_threshold = static_cast<float>(gated_delta_segment_threshold(p));
   const std::vector<Region> before = gated_delta_prepare_regions(p, workspace, bytes);
   FLASHDELTA_RETURN_IF_ERROR(
       launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params, before, stream));
   const std::vector<Region> after = gated_delta_forward_regions(p, workspace, bytes);
-  return launch(device, arch, *kernels.forward, blocks(p, kernels.forward->config.block_v), params, after, stream);
+  return launch(device, arch, *kernels.forward, whole * params.segments, params, after, stream);
 }
 
 }  // namespace flashdelta

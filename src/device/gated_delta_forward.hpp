@@ -24,16 +24,20 @@ bool gated_delta_is_recurrent(const GatedDeltaProblem& problem);
 // NOT_SUPPORTED by name where no kernel row does what the call asks, with what would.
 Status gated_delta_forward_supported(const GatedDeltaProblem& problem);
 
-// The rows for a problem under an architecture's limits, on a card of sm_count multiprocessors.
-Status choose_gated_delta_kernels(const GatedDeltaProblem& problem, const ArchProfile& arch, int sm_count,
+// The rows for a problem under an architecture's limits.
+Status choose_gated_delta_kernels(const GatedDeltaProblem& problem, const ArchProfile& arch,
                                   GatedDeltaKernels* kernels);
 
 // Bytes of device memory that the launches share; 0 is possible.
-Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, int sm_count,
-                                        size_t* bytes);
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, size_t* bytes);
 
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
+
+// The most parts of a sequence that run side by side, with `blocks` blocks a part and room for `resident` at a time;
+// and the logarithm of what may be left of a state before a part that starts from nothing.
+int gated_delta_segments(const GatedDeltaProblem& problem, int64_t blocks, int64_t resident);
+double gated_delta_segment_threshold(const GatedDeltaProblem& problem);
 
 GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem,
                                                    const GatedDeltaForwardConfig& config, void* workspace);

@@ -49,7 +49,7 @@ Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_e
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
-  return gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
+  return gated_delta_forward_workspace_on(p, *arch, bytes);
 }
 
 Status cuda_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
@@ -57,7 +57,7 @@ Status cuda_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& 
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
   size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, &bytes));
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *arch, &bytes));
   return gated_delta_forward_on(*device, *arch, p, workspace, bytes, e.stream);
 }
 
@@ -80,13 +80,13 @@ Status emulator_attention(const AttentionProblem& p, const flashdelta_execution&
 
 Status emulator_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
   const EmulatorDevice device = open_emulator(e);
-  return gated_delta_forward_workspace_on(p, *device.info().arch, device.info().sm_count, bytes);
+  return gated_delta_forward_workspace_on(p, *device.info().arch, bytes);
 }
 
 Status emulator_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
   EmulatorDevice device = open_emulator(e);
   size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *device.info().arch, device.info().sm_count, &bytes));
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *device.info().arch, &bytes));
   const Status status = gated_delta_forward_on(device, *device.info().arch, p, workspace, bytes, nullptr);
   last_counters = device.counters();
   return status;

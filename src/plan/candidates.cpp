@@ -81,6 +81,7 @@ Merit gated_delta_merit(const ArchProfile& arch, const PlanProblem& problem, con
   const int64_t chunk = few ? 1 : arch.shared_bytes_block <= 99 * 1024 ? 32 : 64;
   return {assessment.fits(),
           candidate.block_kv == chunk,
+          find_kernel(arch, problem, candidate).has_value(),
           gated_delta_state_registers(candidate.block_v / warps, problem.head_dim) <= kStateRegisters,
           std::min(assessment.resident_blocks * warps, kWarpsWanted),
           std::min<int64_t>(candidate.stages, 3),  // three were faster than two, four no faster

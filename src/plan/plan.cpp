@@ -138,8 +138,8 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
   assessment->shared_bytes = bytes.total();
-  assessment->parts = {{"k", bytes.k}, {"q", bytes.q}, {"v", bytes.v},
-                       {"t", bytes.t}, {"p", bytes.p}, {"gate", bytes.gate}};
+  assessment->parts = {{"k", bytes.k}, {"q", bytes.q}, {"v", bytes.v},       {"o", bytes.o},
+                       {"t", bytes.t}, {"p", bytes.p}, {"gate", bytes.gate}, {"barriers", bytes.barriers}};
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& prob
     for (const auto& row : gated_delta_forward_rows) {
       const GatedDeltaForwardConfig& c = row.config;
       const flashdelta_dtype dtype = c.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16;
-      const Candidate tile{gated_delta_chunk, gated_delta_chunk, c.block_v, c.threads(), c.stages, false};
+      const Candidate tile{gated_delta_chunk, gated_delta_chunk, c.block_v, 32 * c.warps, c.stages, false};
       if (dtype == problem.dtype && c.dim_k == problem.head_dim && tile == candidate) {
         return KernelRow{row.name, row.register_ceiling};
       }
@@ -239,8 +239,10 @@ Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Can
   assessment.detail = std::move(refusal.detail);
   if (assessment.fits()) {
     const std::optional<KernelRow> kernel = find_kernel(arch, problem, candidate);
-    assessment.resident_blocks = resident_blocks(arch, assessment.shared_bytes, candidate.threads,
-                                                 kernel ? std::optional<int64_t>(kernel->registers) : std::nullopt);
+    const bool copies = problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_kv > 1;
+    assessment.resident_blocks =
+        resident_blocks(arch, assessment.shared_bytes, candidate.threads + (copies ? kWarp : 0),
+                        kernel ? std::optional<int64_t>(kernel->registers) : std::nullopt);
   }
   return assessment;
 }

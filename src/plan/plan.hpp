@@ -54,7 +54,7 @@ struct Candidate {
   int64_t block_q = 0;    // query rows a block
   int64_t block_kv = 0;   // keys a loop iteration
   int64_t block_v = 0;    // value columns a block; 0: all of head_dim_v
-  int64_t threads = 128;  // 32 a warp
+  int64_t threads = 128;  // 32 a warp that computes; the chunked gated delta kernels have one more, which copies
   int64_t stages = 0;     // K and V buffers; 0: the fewest the operation runs with (attention 1, gated delta 2)
   bool q_in_registers = false;
   // Attention: columns of the Q and K tiles of a kernel that takes smaller heads and fills them up with zeros, block_v

@@ -28,15 +28,16 @@ constexpr AttentionSharedBytes attention_shared_bytes(const AttentionTile& tile)
 
 // Gated delta forward, the sequential kernel. A stage holds what a chunk brings from memory: K and Q [chunk, dim_k],
 // V [chunk, block_v], the 16x16 blocks of T and P at and below the diagonal, and three fp32 factors a token. The state
-// has no place here: it stays in registers. O leaves through the columns of V that its warp has read.
+// has no place here: it stays in registers. O [chunk, block_v] turns in a buffer of its own.
 struct GatedDeltaTile {
   int64_t chunk, block_v, dim_k, stages, element_bytes;
 };
 
 struct GatedDeltaSharedBytes {
-  int64_t k, q, v, t, p;
-  int64_t gate;  // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
-  constexpr int64_t total() const { return k + q + v + t + p + gate; }
+  int64_t k, q, v, o, t, p;
+  int64_t gate;      // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
+  int64_t barriers;  // two of 8 bytes a stage, in whole lines
+  constexpr int64_t total() const { return k + q + v + o + t + p + gate + barriers; }
 };
 
 constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& tile) {
@@ -47,9 +48,11 @@ constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& t
   return {.k = tile.stages * qk,
           .q = tile.stages * qk,
           .v = tile.stages * tile.chunk * tile.block_v * tile.element_bytes,
+          .o = tile.chunk * tile.block_v * tile.element_bytes,
           .t = tile.stages * lower,
           .p = tile.stages * lower,
-          .gate = tile.stages * gate};
+          .gate = tile.stages * gate,
+          .barriers = (tile.stages * 16 + 127) / 128 * 128};
 }
 
 // Gated delta forward, chunk preparation. K and Q are read once, into K K^T and Q K^T; then each warp's scratch for the

@@ -3,7 +3,6 @@
 
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
-#include "cuda/ptx/cp_async_if.cuh"
 #include "cuda/tile/copy.cuh"
 
 namespace flashdelta::gated_delta {
@@ -36,78 +35,67 @@ __device__ __forceinline__ void copy_tile(uint32_t tile_address, const char* fro
   }
 }
 
-// A thread's share of the copies of one chunk after another. It keeps where its pieces of the next chunk lie, and has
-// no branches: with one warp a scheduler every instruction delays a product, and a branch keeps the compiler from
-// moving products across it. Past the last chunk it copies nothing and fills with zeros.
+// Brings one chunk after another to the stages, by a warp of its own: the warps that multiply then issue no copies, and
+// branches here cost them nothing.
 template <GatedDeltaForwardConfig C>
 class ChunkCopy {
  public:
   using Stage = ForwardStage<C>;
   using Keys = decltype(Stage::k);
   using Values = decltype(Stage::v);
-  static constexpr int parts = 4;
 
+  // Begins at first_chunk.
   __device__ __forceinline__ ChunkCopy(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
-                                       int first_value, int first_chunk, int thread)
-      : thread_(thread),
-        k_bytes_(p.k.token_stride * 2),
-        q_bytes_(p.q.token_stride * 2),
-        v_bytes_(p.v.token_stride * 2),
+                                       int first_value, int first_chunk, int lane)
+      : k_(rows_at(p.k, sequence, head / p.group, 0), p.k.token_stride * 2, p.dim_k, first_chunk * chunk, lane),
+        q_(rows_at(p.q, sequence, head / p.group, 0), p.q.token_stride * 2, p.dim_k, first_chunk * chunk, lane),
+        v_(rows_at(p.v, sequence, head, first_value), p.v.token_stride * 2, p.dim_v - first_value, first_chunk * chunk,
+           lane),
         record_bytes_(int64_t{p.heads_k} * p.group * sizeof(ChunkRecord)),
-        key_chunks_(p.dim_k / 8),
-        value_chunks_(min(p.dim_v - first_value, C.block_v) / 8),
-        rows_left_(sequence.length - first_chunk * chunk) {
-    const tile::CopyMap<Keys, C.threads()> keys(thread);
-    const tile::CopyMap<Values, C.threads()> values(thread);
-    k_ = first_piece(p.k, sequence, head / p.group, 0, keys) + first_chunk * chunk * k_bytes_;
-    q_ = first_piece(p.q, sequence, head / p.group, 0, keys) + first_chunk * chunk * q_bytes_;
-    v_ = first_piece(p.v, sequence, head, first_value, values) + first_chunk * chunk * v_bytes_;
-    record_ =
-        p.records + (sequence.first_chunk + first_chunk) * record_bytes_ + head * sizeof(ChunkRecord) + thread * 16;
-  }
+        record_(p.records + (sequence.first_chunk + first_chunk) * record_bytes_ + head * sizeof(ChunkRecord) +
+                lane * 16),
+        rows_left_(sequence.length - first_chunk * chunk),
+        whole_(p.dim_k == Keys::cols && p.dim_v - first_value >= C.block_v),
+        lane_(lane) {}
 
-  // Part 0 to 3 of the next chunk, in this order: K, Q, V, the record. The last ends the group, empty past the last
-  // chunk, and moves on.
-  template <int Part>
   __device__ __forceinline__ void issue(uint32_t stage_address) {
-    issue_part<Part>(stage_address);
-    if constexpr (Part == parts - 1) {
-      ptx::cp_async_commit();
-      rows_left_ -= chunk;
-      k_ += chunk * k_bytes_;
-      q_ += chunk * q_bytes_;
-      v_ += chunk * v_bytes_;
-      record_ += record_bytes_;
+    const uint32_t to = stage_address + offsetof(Stage, record) + lane_ * 16;
+    constexpr int pieces = ChunkRecord::bytes / 16;
+#pragma unroll
+    for (int i = 0; i < pieces / 32; i++) ptx::cp_async_16(to + i * 512, record_ + i * 512);
+    if (lane_ < pieces % 32) ptx::cp_async_16(to + pieces / 32 * 512, record_ + pieces / 32 * 512);
+    record_ += record_bytes_;
+    const uint32_t key_offset = first_offset<Keys>(), value_offset = first_offset<Values>();
+    if (whole_ && rows_left_ >= chunk) {
+      k_.issue_whole(stage_address + offsetof(Stage, k) + key_offset);
+      v_.issue_whole(stage_address + offsetof(Stage, v) + value_offset);
+      q_.issue_whole(stage_address + offsetof(Stage, q) + key_offset);
+    } else {
+      k_.issue_part(stage_address + offsetof(Stage, k) + key_offset, rows_left_);
+      v_.issue_part(stage_address + offsetof(Stage, v) + value_offset, rows_left_);
+      q_.issue_part(stage_address + offsetof(Stage, q) + key_offset, rows_left_);
     }
+    rows_left_ -= chunk;
   }
 
  private:
-  template <int Part>
-  __device__ __forceinline__ void issue_part(uint32_t stage_address) const {
-    if constexpr (Part == 3) {
-#pragma unroll
-      for (int i = 0; i < (ChunkRecord::bytes / 16 + C.threads() - 1) / C.threads(); i++) {
-        const bool there = thread_ + i * C.threads() < ChunkRecord::bytes / 16 && rows_left_ > 0;
-        ptx::cp_async_16_if(there, stage_address + offsetof(Stage, record) + (thread_ + i * C.threads()) * 16,
-                            record_ + i * C.threads() * 16);
-      }
-    } else if constexpr (Part == 2) {
-      const int row = tile::CopyMap<Values, C.threads()>(thread_).row;
-      copy_tile<Values, C.threads()>(stage_address + offsetof(Stage, v), v_, v_bytes_, value_chunks_, rows_left_ - row,
-                                     thread_);
-    } else {
-      const int row = tile::CopyMap<Keys, C.threads()>(thread_).row;
-      copy_tile<Keys, C.threads()>(stage_address + (Part == 0 ? offsetof(Stage, k) : offsetof(Stage, q)),
-                                   Part == 0 ? k_ : q_, Part == 0 ? k_bytes_ : q_bytes_, key_chunks_, rows_left_ - row,
-                                   thread_);
-    }
+  static __device__ __forceinline__ const char* rows_at(const GatedDeltaRows& rows, const Sequence& sequence, int head,
+                                                        int first_column) {
+    return static_cast<const char*>(rows.data) + 2 * (sequence.offset(rows, 0, head) + first_column);
   }
 
-  const int thread_;
-  const int64_t k_bytes_, q_bytes_, v_bytes_, record_bytes_;
-  const int key_chunks_, value_chunks_;
+  template <class Tile>
+  __device__ __forceinline__ uint32_t first_offset() const {
+    return tile::CopyMap<Tile, 32>(lane_).offset(0, 0);
+  }
+
+  tile::TileCopy<Keys, 32> k_, q_;
+  tile::TileCopy<Values, 32> v_;
+  const int64_t record_bytes_;
+  const char* record_;
   int rows_left_;
-  const char *k_, *q_, *v_, *record_;
+  const bool whole_;  // rows fill the tiles
+  const int lane_;
 };
 
 }  // namespace flashdelta::gated_delta

@@ -8,7 +8,7 @@
 //
 // A block owns a sequence, a value head and block_v value columns, a warp block_v / warps of them. The state stays in
 // the warp's registers, transposed, for the whole sequence: every product has it, or what came of it, as the A operand
-// and a shared tile as B. Warps share the tiles alone, and the one barrier a chunk is the pipeline's.
+// and a shared tile as B. Warps share the tiles alone.
 //
 // A chunk's step has no branch before its output: the compiler may then put products where others wait.
 #pragma once
@@ -16,22 +16,27 @@
 #include "cuda/gated_delta/copy.cuh"
 #include "cuda/gated_delta/gates.cuh"
 #include "cuda/gated_delta/output.cuh"
+#include "cuda/gated_delta/segments.cuh"
 #include "cuda/gated_delta/state.cuh"
 #include "cuda/ptx/load_shared.cuh"
+#include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/pack_finite.cuh"
 
 namespace flashdelta::gated_delta {
 
+// Runs the chunks of one sequence, value head and value block: a warp copies, the others multiply, each at its own pace
+// within the stages. (With a barrier a chunk all warps ask for shared memory at the same time, and then all for none.)
 template <GatedDeltaForwardConfig C>
 class Forward {
  public:
   __device__ __forceinline__ Forward(ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
-                                     const Sequence& sequence, int n, int head, int value_block)
+                                     const Sequence& sequence, const ChunkRange& range, int n, int head,
+                                     int value_block)
       : params_(params),
         sequence_(sequence),
+        range_(range),
         n_(n),
         head_(head),
-        thread_(threadIdx.x),
         lane_(threadIdx.x & 31),
         warp_column_(ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_columns()),
         first_value_(value_block * C.block_v + warp_column_),
@@ -41,82 +46,138 @@ class Forward {
         q_reader_(address_ + q_offset, 0, lane_),
         v_reader_(address_ + v_offset, 0, lane_),
         square_reader_(address_ + record_offset, 0, lane_),
-        copy_(params, sequence, head, value_block * C.block_v, 0, thread_),
-        output_(params, sequence, head, first_value_, warp_column_, lane_) {}
+        factors_(address_ + record_offset + lane_ % 4 * 16),
+        output_(params, sequence, head, first_value_, warp_column_, range.emit * chunk, address_ + offsetof(Storage, o),
+                lane_) {
+    if constexpr (C.keep_addresses) {
+      k_reader_.keep(), k_state_reader_.keep(), q_reader_.keep(), v_reader_.keep(), square_reader_.keep();
+    }
+  }
 
+  // A multiplying warp's share.
   __device__ __forceinline__ void run() {
     const Slots slots = slots_of(params_, n_);
     if (slots.skipped) {
-      output_.clear();
+      if (range_.starts) output_.clear();
       return;
     }
     tile::zero(state_);
-    if (slots.initial >= 0) load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
+    if (range_.starts && slots.initial >= 0)
+      load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
     chunks();
-    if (slots.final >= 0) {
-      store_state(state_, params_, params_.final, slots.final, head_, first_value_, lane_);
-    }
+    if (!range_.ends) return;
+    const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
+    if (final >= 0) store_state(state_, params_, params_.final, final, head_, first_value_, lane_);
   }
 
  private:
   using Stage = ForwardStage<C>;
+  using Storage = ForwardStorage<C>;
   using Squares = decltype(ChunkRecord::squares);
   static constexpr int M = C.warp_columns() / 16, k_steps = C.dim_k / 16;
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
+  static constexpr float least_gathered = 0x1p-40f;
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 
   __device__ __forceinline__ void chunks() {
-    const int count = sequence_.chunks();
-    int64_t checkpoint = params_.checkpoints.data != nullptr ? first_checkpoint(params_, n_, lane_) : 0;
-#pragma unroll
-    for (int c = 0; c < C.stages - 1; c++) copy_chunk(address_ + c * sizeof(Stage));
+    const bool plain = params_.checkpoints.data == nullptr && !params_.o.is_fp32;
+    // e^G_last of a chunk, from the record in memory: it is needed before the record's copy has come.
+    const int64_t record_bytes = int64_t{params_.heads_k} * params_.group * sizeof(ChunkRecord);
+    const char* decay_at = params_.records + (sequence_.first_chunk + range_.first) * record_bytes +
+                           head_ * sizeof(ChunkRecord) + offsetof(ChunkRecord, decay);
+    float decay = range_.first < range_.end ? *reinterpret_cast<const float*>(decay_at) : 1.0f;
+    bool here = false;  // the next chunk is
     int stage = 0;
-    for (int c = 0; c < count; c++) {
-      ptx::cp_async_wait<C.stages - 2>();
-      ptx::barrier_sync_block();  // chunk c is there, and every warp has read chunk c - 1
-      step(c, stage);
-      if (params_.checkpoints.data != nullptr) save_checkpoint(c, checkpoint);
-      if (++stage == C.stages) stage = 0;
+    uint32_t parity = 0;
+    for (int c = range_.first; c < range_.end; c++) {
+      const float gathered = gathered_ * decay;
+      const bool gathers = C.gathers() && ptx::vote_ballot(plain && gathered >= least_gathered) != 0;
+      const uint32_t full = address_ + offsetof(Storage, full) + stage * 8;
+      if (!here) ptx::mbarrier_wait(full, parity);
+      if (c + 1 < range_.end) decay_at += record_bytes;
+      decay = *reinterpret_cast<const float*>(decay_at);
+      const uint32_t bytes = stage * sizeof(Stage);
+      if (++stage == C.stages) stage = 0, parity ^= 1;
+      const Next next{static_cast<uint32_t>(address_ + offsetof(Storage, full) + stage * 8), parity};
+      if (gathers) {
+        here = step<true>(c >= range_.emit, bytes, gathered, next);
+      } else {
+        settle();
+        here = step<false>(c >= range_.emit, bytes, 1.0f, next);
+        if (params_.checkpoints.data != nullptr && c >= range_.emit) save_checkpoint(c);
+      }
+      ptx::warp_sync();
+      if (lane_ == 0) ptx::mbarrier_arrive(full + sizeof(Storage::full));
     }
-    ptx::cp_async_wait<0>();  // zeros past the last chunk
+    output_.store_rows();
+    settle();
   }
 
-  // Chunk c with its tiles in `stage`.
-  __device__ __forceinline__ void step(int c, int stage) {
-    const uint32_t bytes = stage * sizeof(Stage);
-    const uint32_t next = address_ + (stage == 0 ? C.stages - 1 : stage - 1) * sizeof(Stage);  // where chunk c - 1 was
-    tile::Operand state[k_steps][M];
+  // Where to ask for the chunk after this one.
+  struct Next {
+    uint32_t full, parity;
+  };
+
+  // The state is gathered_ times what the registers hold: chunks leave it undecayed, and their factors make up for it,
+  // until too little is left of it. 16-bit operands need fp32's range for that.
+  __device__ __forceinline__ void settle() {
+    scale_state(gathered_);
+    gathered_ = 1.0f;
+  }
+
+  __device__ __forceinline__ void scale_state(float factor) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int n = 0; n < C.dim_k / 8; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) state_.x[m][n][e] *= factor;
+      }
+    }
+  }
+
+  // A chunk with its tiles in the stage `bytes` from the first. Gathers: leaves the state's decay to later; `gathered`
+  // is then what it comes to with this chunk. Returns whether the next chunk is there. A chunk
+  // that emits nothing costs as much: there are few.
+  template <bool Gathers>
+  __device__ __forceinline__ bool step(bool emits, uint32_t bytes, float gathered, const Next& next) {
     tile::Accumulator<M, 4> ks, qs;
     tile::zero(ks);
     tile::zero(qs);
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
+      tile::Operand state[M];
 #pragma unroll
-      for (int m = 0; m < M; m++) state[k][m] = finite_operand(state_, m, k);
-      multiply(ks, state[k], k_reader_, k, bytes);
-      if (k < C.early_q) multiply(qs, state[k], q_reader_, k, bytes);
-      copy_part(k, next);
+      for (int m = 0; m < M; m++) state[m] = finite_operand(state_, m, k);
+      multiply(ks, state, k_reader_, k, bytes);
+      multiply(qs, state, q_reader_, k, bytes);
+      if (k == 1) output_.store_rows();  // of the chunk before
     }
-    decay(bytes);
+    if constexpr (!Gathers) scale_state(load_float(bytes, offsetof(ChunkRecord, decay)));
+    const float before = Gathers ? gathered_ : 1.0f, after = Gathers ? ptx::rcp(gathered) : 1.0f;
+    if constexpr (Gathers) gathered_ = gathered;
     tile::Operand x[2][M];
 #pragma unroll
-    for (int t = 0; t < 2; t++) residual(x[t], ks, t, bytes);
-#pragma unroll
-    for (int k = C.early_q; k < k_steps; k++) multiply(qs, state[k], q_reader_, k, bytes);
+    for (int t = 0; t < 2; t++) residual(x[t], ks, t, bytes, before);
     tile::Accumulator<M, 4> u;
     tile::zero(u);
     multiply_lower<0>(u, x, bytes);
     tile::Operand value[2][M], update[2][M];
 #pragma unroll
     for (int t = 0; t < 2; t++) {
-      convert(value[t], update[t], u, t, bytes);
-      scale_queries(qs, t, bytes);
+      convert(value[t], update[t], u, t, bytes, after);
+      scale_queries(qs, t, bytes, before);
     }
     multiply_lower<1>(qs, value, bytes);
     add_update(update[0], 0, bytes);
-    output_.turn(qs, address_ + bytes + v_offset);  // its way through shared memory is hidden by the second update
+    if (Gathers || !params_.o.is_fp32) {
+      output_.turn(qs, emits);
+    } else if (emits) {
+      output_.store_32(qs);
+    }
+    const bool here = ptx::mbarrier_test(next.full, next.parity);
     add_update(update[1], 1, bytes);
-    output_.store(qs, c * chunk, address_ + bytes + v_offset);
+    return here;
   }
 
   // Columns 16 k16 .. + 15 of accumulators as an A operand.
@@ -157,22 +218,10 @@ class Forward {
     }
   }
 
-  __device__ __forceinline__ void decay(uint32_t bytes) {
-    const float factor = load_float(bytes, offsetof(ChunkRecord, decay));
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-      for (int n = 0; n < C.dim_k / 8; n++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) state_.x[m][n][e] *= factor;
-      }
-    }
-  }
-
   // X^T of tokens 16 t .. + 15 as A operands.
   __device__ __forceinline__ void residual(tile::Operand (&x)[M], const tile::Accumulator<M, 4>& ks, int t,
-                                           uint32_t bytes) {
-    const Factors key = factors(bytes, offsetof(ChunkRecord, key), t);
+                                           uint32_t bytes, float factor) {
+    const Factors key = factors(bytes, offsetof(ChunkRecord, key), t, factor);
 #pragma unroll
     for (int m = 0; m < M; m++) {
       const tile::Operand v = v_reader_.load_transposed(t, warp_column_ / 16 + m, bytes);
@@ -189,8 +238,8 @@ class Forward {
 
   // U^T of tokens 16 t .. + 15 as A operands: as it is, and decayed to the chunk's end.
   __device__ __forceinline__ void convert(tile::Operand (&value)[M], tile::Operand (&update)[M],
-                                          const tile::Accumulator<M, 4>& u, int t, uint32_t bytes) {
-    const Factors factor = factors(bytes, offsetof(ChunkRecord, update), t);
+                                          const tile::Accumulator<M, 4>& u, int t, uint32_t bytes, float after) {
+    const Factors factor = factors(bytes, offsetof(ChunkRecord, update), t, after);
 #pragma unroll
     for (int m = 0; m < M; m++) {
       value[m] = finite_operand(u, m, t);
@@ -203,8 +252,8 @@ class Forward {
     }
   }
 
-  __device__ __forceinline__ void scale_queries(tile::Accumulator<M, 4>& qs, int t, uint32_t bytes) {
-    const Factors query = factors(bytes, offsetof(ChunkRecord, query), t);
+  __device__ __forceinline__ void scale_queries(tile::Accumulator<M, 4>& qs, int t, uint32_t bytes, float factor) {
+    const Factors query = factors(bytes, offsetof(ChunkRecord, query), t, factor);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -225,15 +274,16 @@ class Forward {
     }
   }
 
-  // A lane's four tokens of sixteen: 2 (l % 4), + 1, + 8, + 9.
+  // A lane's four tokens of sixteen, 2 (l % 4), + 1, + 8, + 9: together in the record.
   struct Factors {
     float x[4];
   };
-  __device__ __forceinline__ Factors factors(uint32_t bytes, uint32_t offset, int t) const {
-    const uint32_t at = address_ + bytes + record_offset + offset + t * 64 + lane_ % 4 * 8;
+  __device__ __forceinline__ Factors factors(uint32_t bytes, uint32_t offset, int t, float factor) const {
+    uint32_t words[4];
+    ptx::load_shared_128(words, factors_ + bytes + offset + t * 64);
     Factors f;
-    ptx::load_shared_64(f.x[0], f.x[1], at);
-    ptx::load_shared_64(f.x[2], f.x[3], at + 32);
+#pragma unroll
+    for (int i = 0; i < 4; i++) f.x[i] = __uint_as_float(words[i]) * factor;
     return f;
   }
   __device__ __forceinline__ float load_float(uint32_t bytes, uint32_t offset) const {
@@ -242,54 +292,83 @@ class Forward {
     return x;
   }
 
-  // The next chunk's copies, spread over the steps of the first products.
-  __device__ __forceinline__ void copy_part(int k, uint32_t stage_address) {
-    static_assert(k_steps >= ChunkCopy<C>::parts);
-    if (k == 0) copy_.template issue<0>(stage_address);
-    if (k == 1) copy_.template issue<1>(stage_address);
-    if (k == 2) copy_.template issue<2>(stage_address);
-    if (k == 3) copy_.template issue<3>(stage_address);
-  }
-  __device__ __forceinline__ void copy_chunk(uint32_t stage_address) {
-#pragma unroll
-    for (int part = 0; part < ChunkCopy<C>::parts; part++) copy_part(part, stage_address);
-  }
-
   // The state after chunk c, where it ends at a multiple of checkpoint_every tokens. Chunks of 32 divide it.
-  __device__ __forceinline__ void save_checkpoint(int c, int64_t& row) {
-    const int end = (c + 1) * chunk;
-    if (end > sequence_.length || end % params_.checkpoint_every != 0) return;
+  __device__ __forceinline__ void save_checkpoint(int c) {
+    const int end = (c + 1) * chunk, every = params_.checkpoint_every;
+    if (end > sequence_.length || end % every != 0) return;
+    const int row = first_checkpoint(params_, n_, lane_) + end / every - 1;
     if (row < params_.checkpoints.slots) {
       store_state(state_, params_, params_.checkpoints, row, head_, first_value_, lane_);
     }
-    row++;
   }
 
   const GatedDeltaForwardParams& params_;
   const Sequence& sequence_;
-  const int n_, head_, thread_, lane_, warp_column_, first_value_;
+  const ChunkRange& range_;
+  const int n_, head_, lane_, warp_column_, first_value_;
   const uint32_t address_;
-  const tile::Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
-  const tile::Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
-  const tile::Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
-  const tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;
-  const tile::Reader<Squares, tile::Order::cols_first> square_reader_;
-  ChunkCopy<C> copy_;
-  const Output<C> output_;
+  tile::Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
+  tile::Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
+  tile::Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
+  tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;
+  tile::Reader<Squares, tile::Order::cols_first> square_reader_;
+  const uint32_t factors_;
+  Output<C> output_;
   tile::Accumulator<M, C.dim_k / 8> state_;
+  float gathered_ = 1.0f;
 };
+
+// The copying warp's share.
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
+                                            const Sequence& sequence, const ChunkRange& range, int n, int head,
+                                            int value_block) {
+  if (slots_of(params, n).skipped) return;
+  using Storage = ForwardStorage<C>;
+  ChunkCopy<C> copy(params, sequence, head, value_block * C.block_v, range.first, threadIdx.x & 31);
+  const uint32_t address = ptx::shared_address(&storage);
+  int stage = 0;
+  uint32_t parity = 1;
+  for (int c = range.first; c < range.end; c++) {
+    ptx::mbarrier_wait(address + offsetof(Storage, empty) + stage * 8, parity);
+    copy.issue(address + stage * sizeof(ForwardStage<C>));
+    ptx::mbarrier_arrive_after_copies(address + offsetof(Storage, full) + stage * 8);
+    if (++stage == C.stages) stage = 0, parity ^= 1;
+  }
+  ptx::cp_async_wait_all();  // a thread that ends has no copy under way
+}
+
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
+  if (threadIdx.x < C.stages) {
+    ptx::mbarrier_init(ptx::shared_address(&storage.full[threadIdx.x]), 32);
+    ptx::mbarrier_init(ptx::shared_address(&storage.empty[threadIdx.x]), C.warps);
+  }
+  ptx::barrier_sync_block();
+}
 
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
   static_assert(C.valid());
   static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
-  // Value heads of a key head run side by side, so that their keys and queries are read from memory once.
+  ForwardStorage<C>& storage = *reinterpret_cast<ForwardStorage<C>*>(shared);
+  // Value heads of a key head run side by side, so that their keys and queries are read from memory once. First parts
+  // come first: they may have whole sequences to do.
   const int heads_v = params.heads_k * params.group;
-  const int value_block = blockIdx.x % params.value_blocks, unit = blockIdx.x / params.value_blocks;
+  const int value_block = blockIdx.x % params.value_blocks;
+  const int unit = blockIdx.x / params.value_blocks % (params.sequences * heads_v);
+  const int segment = blockIdx.x / (params.value_blocks * params.sequences * heads_v);
   const int n = unit / heads_v, head = unit - n * heads_v;
   const Sequence sequence = sequence_at(params, n);
-  Forward<C>(*reinterpret_cast<ForwardStorage<C>*>(shared), params, sequence, n, head, value_block).run();
+  const ChunkRange range = range_of(params, sequence, head, segment, threadIdx.x & 31);
+  if (range.empty()) return;
+  init_barriers<C>(storage);
+  if (threadIdx.x / 32 == C.warps) {
+    copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
+  } else {
+    Forward<C>(storage, params, sequence, range, n, head, value_block).run();
+  }
 }
 
 }  // namespace flashdelta::gated_delta

@@ -26,20 +26,20 @@ struct GatedDeltaPrepareConfig {
 // The sequential kernel, a block a sequence, value head and block_v value columns.
 struct GatedDeltaForwardConfig {
   Element element;
-  int dim_k;    // columns of the tiles of K and Q
-  int block_v;  // value columns a block
-  int warps;    // each owns block_v / warps value columns, a multiple of 16
-  int stages;   // chunks in shared memory, 2 or more
-  int early_q;  // steps of the product with Q done beside the one with K; the others fill the wait for V - K S
+  int dim_k;            // columns of the tiles of K and Q
+  int block_v;          // value columns a block
+  int warps;            // that multiply: each owns block_v / warps value columns, a multiple of 16. One more copies.
+  int stages;           // chunks in shared memory, 2 or more
+  bool keep_addresses;  // registers to spare hold the addresses that the compiler would compute anew in every chunk
 
-  constexpr int threads() const { return warps * 32; }
+  constexpr int threads() const { return (warps + 1) * 32; }
+  // The state may be kept undecayed for a while: its operands have fp32's range.
+  constexpr bool gathers() const { return element == Element::bf16; }
   constexpr int warp_columns() const { return block_v / warps; }
   constexpr int shared_bytes() const {
     return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, block_v, dim_k, stages, 2}).total());
   }
-  constexpr bool valid() const {
-    return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2 && early_q >= 0 && early_q <= dim_k / 16;
-  }
+  constexpr bool valid() const { return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2; }
   bool operator==(const GatedDeltaForwardConfig&) const = default;
 };
 

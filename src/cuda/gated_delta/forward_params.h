@@ -59,6 +59,8 @@ typedef struct GatedDeltaForwardParams {
   int32_t raw_beta; /* beta = beta_scale * sigmoid(b) */
   int32_t l2norm;
   float beta_scale, scale;
+  int32_t segments;        /* most parts of a sequence that run side by side, 1 or more (segments.cuh) */
+  float segment_threshold; /* log of what may be left of a state before a part that starts from nothing */
 } GatedDeltaForwardParams;
 
 #ifdef __cplusplus

@@ -28,10 +28,9 @@ __device__ __forceinline__ void multiply_add(tile::Accumulator<1, 2>& d, const S
   tile::multiply_add<Element::bf16>(d, 0, 0, a.high, b.high);
 }
 
-// The diagonal blocks. Row i of the inverse is e_i - sum over k < i of L[i][k] row k.
-__device__ __forceinline__ void invert_diagonal_blocks(Inverse& square, int lane) {
+// The diagonal blocks, whose columns also stay in x. Row i of the inverse is e_i - sum over k < i of L[i][k] row k.
+__device__ __forceinline__ void invert_diagonal_blocks(float (&x)[16], Inverse& square, int lane) {
   const int block = lane < 16 ? top : bottom, column = lane % 16;
-  float x[16];
 #pragma unroll
   for (int i = 0; i < 16; i++) {
     float sum = i == column ? 1.0f : 0.0f;

@@ -31,19 +31,38 @@ class Prepare {
         lane_(threadIdx.x & 31) {}
 
   __device__ __forceinline__ void run() {
-    load();
+    start_copies();
+    int h = warp_;
+    Gate gate = gate_of(h);  // under way together with K and Q
+    ptx::cp_async_wait<0>();
+    ptx::barrier_sync_block();
     products();
     ptx::barrier_sync_block();  // the products are there, and the tiles are free for the heads' scratch
     norms();
     ptx::barrier_sync_block();
-    for (int h = warp_; h < params_.group; h += C.warps) head(head_k_ * params_.group + h);
+    for (; h < params_.group; h += C.warps) {
+      const Gate next = gate_of(h + C.warps);
+      head(head_k_ * params_.group + h, gate);
+      gate = next;
+    }
   }
 
  private:
   using Keys = typename PrepareStorage<C>::Keys;
   static constexpr float log2e = 1.4426950408889634f;
 
-  __device__ __forceinline__ void load() {
+  // A token's, lane = token: g in log2, and beta. Of tokens and heads that are not there: 0, which changes nothing.
+  struct Gate {
+    float log_gate, beta;
+  };
+  __device__ __forceinline__ Gate gate_of(int h) const {
+    const int token = first_token_ + lane_, head_v = head_k_ * params_.group + h;
+    if (token >= sequence_.length || h >= params_.group) return {0, 0};
+    return {gate_at<C.element>(params_, sequence_, token, head_v) * log2e,
+            beta_at<C.element>(params_, sequence_, token, head_v)};
+  }
+
+  __device__ __forceinline__ void start_copies() {
     const int thread = threadIdx.x;
     const tile::CopyMap<Keys, C.threads()> map(thread);
     const int rows_left = sequence_.length - first_token_ - map.row;
@@ -55,8 +74,6 @@ class Prepare {
     copy(params_.k, storage_.tiles.k);
     copy(params_.q, storage_.tiles.q);
     ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
-    ptx::barrier_sync_block();
   }
 
   // Units of 16 rows: of K K^T, of Q K^T, and for the L2 norm the diagonal blocks of Q Q^T.
@@ -118,28 +135,28 @@ class Prepare {
     storage_.query_norm[t] = params_.l2norm ? factor(storage_.query_norm[t]) : 1.0f;
   }
 
-  __device__ __forceinline__ void head(int head_v) {
+  __device__ __forceinline__ void head(int head_v, const Gate& gate) {
     auto& scratch = storage_.head[warp_];
     char* record = params_.records + (number_ * (params_.heads_k * params_.group) + head_v) * sizeof(ChunkRecord);
-    gates(scratch, *reinterpret_cast<ChunkRecord*>(record), head_v);
+    gates(scratch, *reinterpret_cast<ChunkRecord*>(record), gate);
     ptx::warp_sync();
 #pragma unroll
     for (int step = 0; step < 3; step++) lower_and_weights(scratch, record, Piece(step, lane_));
     ptx::warp_sync();
-    invert_diagonal_blocks(scratch.inverse, lane_);
+    float x[16];
+    invert_diagonal_blocks(x, scratch.inverse, lane_);
     invert_below(scratch.inverse, lane_);
-    round_columns(scratch, error_link(scratch));
+    round_columns(x, scratch, error_link(scratch));
 #pragma unroll
     for (int step = 0; step < 3; step++) store_inverse(scratch, record, Piece(step, lane_));
     ptx::warp_sync();  // the scratch is read: the next head may write it
   }
 
   // Sums of the gate; lane = token.
-  __device__ __forceinline__ void gates(typename PrepareStorage<C>::Head& scratch, ChunkRecord& record, int head_v) {
-    const int token = first_token_ + lane_;
-    const bool inside = token < sequence_.length;
-    float sum = inside ? gate_at<C.element>(params_, sequence_, token, head_v) * log2e : 0;
-    scratch.beta[lane_] = inside ? beta_at<C.element>(params_, sequence_, token, head_v) : 0;
+  __device__ __forceinline__ void gates(typename PrepareStorage<C>::Head& scratch, ChunkRecord& record,
+                                        const Gate& own) {
+    float sum = own.log_gate;
+    scratch.beta[lane_] = own.beta;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const float before = ptx::shfl_up(sum, distance);
@@ -148,12 +165,17 @@ class Prepare {
     scratch.log_gate[lane_] = sum;
     const float last = __int_as_float(ptx::shfl_idx(__float_as_int(sum), 31));
     const float gate = ptx::ex2(sum), key_norm = storage_.key_norm[lane_];
-    record.key[lane_] = gate * key_norm;
-    record.query[lane_] = gate * storage_.query_norm[lane_] * params_.scale;
-    record.update[lane_] = ptx::ex2(last - sum) * key_norm;
+    const int place = factor_place(lane_);
+    record.key[place] = gate * key_norm;
+    record.query[place] = gate * storage_.query_norm[lane_] * params_.scale;
+    record.update[place] = ptx::ex2(last - sum) * key_norm;
+    const float length = storage_.keys.row(lane_ < 16 ? top : bottom, lane_ % 16)[lane_ % 16] * key_norm * key_norm;
+    float growth = __logf(fmaxf(fabsf(1 - own.beta * length), 1.0f));
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) growth += ptx::shfl_xor(growth, distance);
     if (lane_ == 0) {
       record.decay = ptx::ex2(last);
-      record.log_decay = last / log2e;
+      record.log_bound = last / log2e + growth;
     }
   }
 
@@ -220,25 +242,38 @@ class Prepare {
 
   // T = A diag(beta) to 16 bits, lane = column, each row with what it can take back of the error above it. Rounding
   // entry by entry is a systematic error where keys repeat: the same number is rounded the same way in every row, and
-  // the state sums the rows. Where keys do not, the links are small and this is plain rounding.
-  __device__ __forceinline__ void round_columns(typename PrepareStorage<C>::Head& scratch, float link) {
+  // the state sums the rows. Where keys do not, the links are small and this is plain rounding. x: the columns of the
+  // diagonal blocks.
+  __device__ __forceinline__ void round_columns(const float (&x)[16], typename PrepareStorage<C>::Head& scratch,
+                                                float link) {
     const float beta = scratch.beta[lane_];
+    const bool upper = lane_ < 16;
     float error = 0;
+    float* column = scratch.inverse.row(upper ? top : bottom, 0) + lane_ % 16;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int block = half == 0 ? top : lane_ < 16 ? below : bottom;
-#pragma unroll 4
-      for (int row = 0; row < 16; row++) {
-        const int i = half * 16 + row;
-        float* entry = scratch.inverse.row(block, row) + lane_ % 16;
-        const bool inside = i >= lane_;
-        const float exact = inside ? fmaf(*entry, beta, error) : 0.0f;
-        const float rounded = to_float<C.element>(static_cast<uint16_t>(ptx::pack_finite<C.element>(exact, 0)));
-        if (inside) *entry = rounded;
-        error = (exact - rounded) * __int_as_float(ptx::shfl_idx(__float_as_int(link), i));
-      }
+    for (int row = 0; row < 16; row++) {
+      error = round_entry(column + row * Inverse::pitch, x[row], row >= lane_ % 16, beta, error,
+                          ptx::shfl_idx(__float_as_int(link), upper ? row : row + 16));
+    }
+    column = scratch.inverse.row(below, 0) + lane_ % 16;
+    float rest[16];
+#pragma unroll
+    for (int row = 0; row < 16; row++) rest[row] = upper ? column[row * Inverse::pitch] : 0.0f;
+#pragma unroll
+    for (int row = 0; row < 16; row++) {
+      error = round_entry(column + row * Inverse::pitch, rest[row], upper, beta, error,
+                          ptx::shfl_idx(__float_as_int(link), row + 16));
     }
     ptx::warp_sync();
+  }
+
+  // Returns the error that the next row gets.
+  static __device__ __forceinline__ float round_entry(float* entry, float x, bool inside, float beta, float error,
+                                                      int link) {
+    const float exact = fmaf(x, beta, error);
+    const float rounded = to_float<C.element>(static_cast<uint16_t>(ptx::pack_finite<C.element>(exact, 0)));
+    if (inside) *entry = rounded;
+    return inside ? (exact - rounded) * __int_as_float(link) : 0.0f;
   }
 
   __device__ __forceinline__ void store_inverse(typename PrepareStorage<C>::Head& scratch, char* record,

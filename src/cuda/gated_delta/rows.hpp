@@ -24,14 +24,12 @@ inline constexpr GatedDeltaRow<GatedDeltaPrepareConfig> gated_delta_prepare_rows
 };
 
 inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows[] = {
-    {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 3, 4}, 2, 255, true},
-    {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 3, 4}, 2, 255, true},
-    {"gated_delta_forward_bf16_k128_v128", {Element::bf16, 128, 128, 8, 3, 8}, 1, 255, true},
-    {"gated_delta_forward_fp16_k128_v128", {Element::fp16, 128, 128, 8, 3, 8}, 1, 255, true},
-    {"gated_delta_forward_bf16_k128_v64", {Element::bf16, 128, 64, 4, 3, 8}, 1, 255, true},
-    {"gated_delta_forward_fp16_k128_v64", {Element::fp16, 128, 64, 4, 3, 8}, 1, 255, true},
-    {"gated_delta_forward_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, 8}, 1, 255, false},
-    {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, 8}, 1, 255, false},
+    {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 2, false}, 2, 168, true},
+    {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 2, false}, 2, 168, true},
+    {"gated_delta_forward_bf16_k128_v64", {Element::bf16, 128, 64, 4, 3, true}, 1, 255, true},
+    {"gated_delta_forward_fp16_k128_v64", {Element::fp16, 128, 64, 4, 3, true}, 1, 255, true},
+    {"gated_delta_forward_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, false}, 1, 255, false},
+    {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, false}, 1, 255, false},
 };
 
 }  // namespace flashdelta

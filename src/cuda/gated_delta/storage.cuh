@@ -12,14 +12,21 @@ inline constexpr int chunk = gated_delta_chunk;
 enum Block { top = 0, below = 1, bottom = 2, block_count = 3 };
 inline constexpr int square_rows = block_count * 16;
 
+// Where a token's factor lies: the four tokens that an accumulator's lane has of sixteen are neighbours.
+__device__ __forceinline__ int factor_place(int token) {
+  return token / 16 * 16 + token % 8 / 2 * 4 + token / 8 % 2 * 2 + token % 2;
+}
+
 // Of a chunk and value head: T and P as the sequential kernel's mma reads them (swizzled already), and the gates.
 struct alignas(128) ChunkRecord {
   tile::SharedTile<2 * square_rows, 16> squares;  // T's blocks, then P's
   // Factors of a token's column of S^T K^T, of S^T Q^T and of U^T: e^G, scale e^G and e^(G_last - G), times the L2
-  // norm's factor of k, q and k where it is asked for.
+  // norm's factor of k, q and k where it is asked for. In factor_place's order.
   float key[chunk], query[chunk], update[chunk];
-  float decay;      // e^G_last
-  float log_decay;  // G_last
+  float decay;  // e^G_last
+  // A bound on the logarithm of what is left of any state before the chunk: G_last, and where beta |k|^2 > 2 lets a
+  // token make a state larger, log |1 - beta |k|^2| more.
+  float log_bound;
   float unused[2];
 
   // What is worth copying: whole pieces of 16 bytes.
@@ -58,13 +65,16 @@ struct PrepareStorage {
 template <GatedDeltaForwardConfig C>
 struct ForwardStage {
   tile::SharedTile<chunk, C.dim_k> k, q;
-  tile::SharedTile<chunk, C.block_v> v;  // each warp turns its columns of O here, once it has read them
+  tile::SharedTile<chunk, C.block_v> v;
   ChunkRecord record;
 };
 
 template <GatedDeltaForwardConfig C>
 struct ForwardStorage {
   ForwardStage<C> stage[C.stages];
+  tile::SharedTile<chunk, C.block_v> o;  // where each warp turns its columns of a chunk's output
+  uint64_t full[C.stages];               // mbarriers: a chunk has come,
+  uint64_t empty[C.stages];              // and every warp has read it
 };
 
 }  // namespace flashdelta::gated_delta

@@ -85,8 +85,8 @@ __device__ __forceinline__ Slots slots_of(const GatedDeltaForwardParams& p, int 
 }
 
 // The row of `checkpoints` where sequence n's begin: those before it hold length / every each.
-__device__ __forceinline__ int64_t first_checkpoint(const GatedDeltaForwardParams& p, int n, int lane) {
-  if (p.cu_seqlens.data == nullptr) return int64_t{n} * (static_cast<int>(p.tokens) / p.checkpoint_every);
+__device__ __forceinline__ int first_checkpoint(const GatedDeltaForwardParams& p, int n, int lane) {
+  if (p.cu_seqlens.data == nullptr) return n * (static_cast<int>(p.tokens) / p.checkpoint_every);
   int count = 0;  // a sequence's tokens fit 31 bits, and so do all sequences' checkpoints
   for (int i = lane; i < n; i += 32) count += sequence_at(p, i).length / p.checkpoint_every;
 #pragma unroll

@@ -35,4 +35,12 @@ __device__ __forceinline__ void store_global_128(void* pointer, const uint32_t (
                : "memory");
 }
 
+// Without a branch, so that the instructions around it may still change places.
+__device__ __forceinline__ void store_global_128_if(bool condition, void* pointer, const uint32_t (&x)[4]) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p st.global.v4.b32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(pointer),
+      "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(static_cast<int>(condition))
+      : "memory");
+}
+
 }  // namespace flashdelta::ptx

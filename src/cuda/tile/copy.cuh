@@ -42,8 +42,9 @@ struct CopyMap {
   }
 };
 
-// Copies a matrix tile after tile, rows `stride` bytes apart, 64-bit throughout. What a thread keeps between tiles is
-// its address in the matrix alone; for a tile that is not whole it works out the rest anew.
+// Copies a matrix tile after tile by Threads threads, whose numbers start at a multiple of that; rows `stride` bytes
+// apart, 64-bit throughout. What a thread keeps between tiles is its address in the matrix alone; for a tile that is
+// not whole it works out the rest anew.
 template <class Tile, int Threads>
 class TileCopy {
  public:
@@ -63,7 +64,7 @@ class TileCopy {
   template <bool Whole>
   __device__ __forceinline__ void issue(uint32_t to, int rows_left) {
     using Map = CopyMap<Tile, Threads>;
-    const Map map(Whole && !Map::ragged ? 0 : ptx::thread_index());
+    const Map map(Whole && !Map::ragged ? 0 : ptx::thread_index() % Threads);
 #pragma unroll
     for (int c = 0; c < Map::column_steps; c++) {
       const bool inside = (map.chunk + c * Map::threads_per_row) * 8 < features_;

@@ -7,6 +7,7 @@
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/math.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shuffle.cuh"
 #include "cuda/tile/shared_tile.cuh"
 
 namespace flashdelta::tile {
@@ -65,6 +66,10 @@ class Reader {
     const int chunk = O == Order::rows_first ? lane >> 4 : (lane >> 3) & 1;
     address_ = tile_address + Tile::offset(first_row + row, chunk);
   }
+
+  // Has the address come from an instruction that the compiler does not repeat. In a long loop it computes the address
+  // anew each time otherwise, to save a register.
+  __device__ __forceinline__ void keep() { address_ = ptx::shfl_idx(address_, threadIdx.x & 31); }
 
   // bytes: added to every address, the stage of a pipeline.
   __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
