@@ -144,6 +144,26 @@ def test_gated_delta_speculative(device):
     assert torch.equal(pool[4], pool[slots[0, 2]])
 
 
+def test_same_shapes_may_need_more_workspace(device):
+    """What one call needed is the guess for the next of its shapes: lengths and options change what is right."""
+    q, k, v = attention_inputs(1, 64, 4096, 4, 1, 64, device=device)
+    for options in ({}, {"window_left": 8, "window_right": 0}, {"causal": True}):
+        reference = {"causal": "causal" in options, "left": options.get("window_left", -1)}
+        reference["right"] = options.get("window_right", -1)
+        assert_close(
+            flashdelta.attention_forward(q, k, v, **options), attention(q, k, v, **reference)[0], torch.bfloat16
+        )
+    parts = delta_inputs(1, 96, 1, 2, device=device)
+    whole = gated_delta(*parts)[0]
+    assert_close(flashdelta.gated_delta_forward(*parts).o, whole, torch.bfloat16)
+    cu = torch.tensor([0, 1, 2, 3, 4, 40, 96], dtype=torch.int32, device=device)
+    o = flashdelta.gated_delta_forward(*parts, cu_seqlens=cu).o
+    ends = cu.tolist()
+    for start, stop in zip(ends, ends[1:], strict=False):
+        assert_close(o[:, start:stop], gated_delta(*(x[:, start:stop] for x in parts))[0], torch.bfloat16)
+    assert_close(flashdelta.gated_delta_forward(*parts).o, whole, torch.bfloat16)
+
+
 def test_same_inputs_same_bits(device):
     q, k, v, g, beta = delta_inputs(1, 200, 2, 4, device=device)
     first, second = (flashdelta.gated_delta_forward(q, k, v, g, beta, output_final_state=True) for _ in range(2))
