@@ -19,7 +19,7 @@ inline Status emulate(const GatedDeltaProblem& p, uint32_t seed) {
   std::unique_ptr<uint8_t, decltype(&std::free)> workspace(
       static_cast<uint8_t*>(std::aligned_alloc(256, (bytes + 256) / 256 * 256)), &std::free);
   std::memset(workspace.get(), 0xFF, bytes);
-  return gated_delta_forward_on(device, arch, p, workspace.get(), bytes, nullptr);
+  return gated_delta_forward_on(device, arch, p, workspace.get(), nullptr);
 }
 
 }  // namespace flashdelta::test

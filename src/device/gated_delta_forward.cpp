@@ -40,11 +40,16 @@ const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchPr
   return best;
 }
 
+template <class Row>
+std::string kernel_name(const Row& row) {
+  return fmt::format("flashdelta_{}", row.name);
+}
+
 template <class Row, class Params>
 Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count, const Params& params,
               std::span<const Region> regions, void* stream) {
   if (count == 0) return {};
-  const std::string kernel = fmt::format("flashdelta_{}", row.name);
+  const std::string kernel = kernel_name(row);
   KernelLaunch out;
   out.kernel = kernel;
   out.grid = {static_cast<uint32_t>(count), 1, 1};
@@ -103,16 +108,32 @@ int64_t gated_delta_chunk_slots(const GatedDeltaProblem& p) {
   return p.sequences == 0 ? 0 : p.tokens / gated_delta_chunk + p.sequences;
 }
 
+namespace {
+
+size_t workspace_bytes(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels) {
+  if (kernels.recurrent != nullptr) return 0;
+  return static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
+}
+
+}  // namespace
+
 Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, size_t* bytes) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
-  *bytes =
-      kernels.recurrent != nullptr ? 0 : static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
+  *bytes = workspace_bytes(p, kernels);
   return {};
 }
 
+Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p) {
+  GatedDeltaKernels kernels;
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
+  if (kernels.recurrent != nullptr) return device.prepare(kernel_name(*kernels.recurrent));
+  FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.prepare)));
+  return device.prepare(kernel_name(*kernels.forward));
+}
+
 Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, void* workspace,
-                              size_t bytes, void* stream) {
+                              void* stream) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   if (kernels.recurrent != nullptr) {
@@ -120,6 +141,7 @@ Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const Gat
     return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v()),
                   gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
   }
+  const size_t bytes = workspace_bytes(p, kernels);
   GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
   const int64_t whole = blocks(p, kernels.forward->config.block_v);
   params.segments = gated_delta_segments(p, whole, int64_t{device.info().sm_count} * kernels.forward->resident_blocks);

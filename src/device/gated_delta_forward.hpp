@@ -31,6 +31,9 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& problem, const ArchPr
 // Bytes of device memory that the launches share; 0 is possible.
 Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, size_t* bytes);
 
+// Loads the kernels of a call, which a stream that is being captured may not do.
+Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem);
+
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 
@@ -48,6 +51,6 @@ GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& 
 // arch: whose limits are planned under; where that is not the device's own, residency is held to it too. workspace:
 // device memory, aligned to 256 bytes. Allocates nothing, reads nothing back.
 Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem,
-                              void* workspace, size_t bytes, void* stream);
+                              void* workspace, void* stream);
 
 }  // namespace flashdelta

@@ -49,6 +49,7 @@ Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_e
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  FLASHDELTA_RETURN_IF_ERROR(prepare_gated_delta_forward(*device, *arch, p));
   return gated_delta_forward_workspace_on(p, *arch, bytes);
 }
 
@@ -56,9 +57,7 @@ Status cuda_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& 
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
-  size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *arch, &bytes));
-  return gated_delta_forward_on(*device, *arch, p, workspace, bytes, e.stream);
+  return gated_delta_forward_on(*device, *arch, p, workspace, e.stream);
 }
 
 // The emulator, as an SM120 card unless the call asks for another; warps in one random order, always the same.
@@ -85,9 +84,7 @@ Status emulator_gated_delta_workspace(const GatedDeltaProblem& p, const flashdel
 
 Status emulator_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
   EmulatorDevice device = open_emulator(e);
-  size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *device.info().arch, &bytes));
-  const Status status = gated_delta_forward_on(device, *device.info().arch, p, workspace, bytes, nullptr);
+  const Status status = gated_delta_forward_on(device, *device.info().arch, p, workspace, nullptr);
   last_counters = device.counters();
   return status;
 }
