@@ -54,11 +54,12 @@ TEST(Budgets, SixteenTokensFitAndAreTooFew) {
 
 // What is here instead: the state in registers leaves shared memory to what a chunk brings.
 TEST(Budgets, TheKernelsHereFit) {
-  const auto sequential = gated_delta_shared_bytes({32, 64, 128, 3, 2});
-  const auto preparation = gated_delta_prepare_shared_bytes({32, 128, 4, 2});
-  EXPECT_TRUE(fits("sm120", sequential.total()));
-  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), sequential.total(), 160), 1);
-  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), preparation.total(), 128), 4);
+  const int64_t sequential = gated_delta_shared_bytes({32, 64, 128, 3, 2}).total();
+  const int64_t preparation = gated_delta_prepare_shared_bytes({32, 128, 4, 2}).total();
+  EXPECT_EQ(sequential, 76416);  // 74.6 KiB
+  EXPECT_EQ(preparation, 24 * kKiB);
+  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), sequential, 160), 1);
+  EXPECT_EQ(resident_blocks(*parse_arch("sm120"), preparation, 128), 4);
 }
 
 }  // namespace
