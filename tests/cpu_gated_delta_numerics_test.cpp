@@ -36,11 +36,14 @@ void repeat_keys(Call& call, double length) {
 TEST(CpuGatedDeltaNumerics, RepeatedKeysWithBetaOneAndTwo) {
   for (double beta : {1.0, 2.0}) {
     for (double gate : {0.0, -0.01, -30.0}) {
-      expect_right_in_all_chunks(exact_options({200}), [&](Call& call) {
+      const auto change = [&](Call& call) {
         repeat_keys(call, 1);
         call.g.refill([&](int64_t) { return gate; });
         call.beta.refill([&](int64_t) { return beta; });
-      });
+      };
+      // With beta = 2 each token flips the state along the key: roundings add up, in an order that differs
+      // between processors.
+      expect_right_in_all_chunks(exact_options({200}), change, beta == 2 ? 2 : 1);
     }
   }
 }
