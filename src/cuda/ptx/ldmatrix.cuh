@@ -7,16 +7,6 @@
 
 namespace flashdelta::ptx {
 
-__device__ __forceinline__ void ldmatrix_x2(uint32_t (&d)[2], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(d[0]), "=r"(d[1]) : "r"(address));
-}
-
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&d)[2], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(d[0]), "=r"(d[1])
-               : "r"(address));
-}
-
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
