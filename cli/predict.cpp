@@ -20,7 +20,8 @@ void add_predict_flags(CLI::App* app, PredictOptions* options) {
       ->group(group);
   constexpr int64_t most = 65536;
   add_integer(app, "--batch", &options->batch, 1, most, "sequences (default 1)")->group(group);
-  add_integer(app, "--heads-q", &options->heads_q, 1, most, "query heads (default 1)")->group(group);
+  add_integer(app, "--heads-q", &options->heads_q, 1, most, "query heads; the delta rule's value heads (default 1)")
+      ->group(group);
   add_integer(app, "--heads-k", &options->heads_k, 1, most, "key heads (default: as --heads-q)")->group(group);
   app->add_flag("--causal", options->causal, "no key after the query")->group(group);
 }
@@ -29,10 +30,10 @@ void add_predict_flags(CLI::App* app, PredictOptions* options) {
 namespace {
 
 ForecastRequest make_request(const PredictOptions& options, const PlanRequest& plan) {
-  if (plan.operation != PlanOperation::kAttentionForward) {
-    throw Failure(kExitNotSupported, "--predict: attention-forward alone has a forecast in this version");
-  }
   if (!plan.candidates.empty()) fail_argument("--predict", "no --candidate: it foretells kernels that exist", "both");
+  if (options.causal && plan.operation != PlanOperation::kAttentionForward) {
+    fail_argument("--causal", "attention-forward", "gated-delta-forward");
+  }
   if (plan.seqlen.value_or(0) < 1) fail_argument("--seqlen", "a length from 1 with --predict", "none");
   const int64_t heads_k = options.heads_k == 0 ? options.heads_q : options.heads_k;
   if (options.heads_q % heads_k != 0) {
@@ -49,6 +50,21 @@ ForecastRequest make_request(const PredictOptions& options, const PlanRequest& p
           .causal = options.causal};
 }
 
+// The heads of --heads-q are the value heads of the delta rule.
+Status forecast(const DeviceProfile& device, const PlanRequest& plan, const ForecastRequest& r, Forecast* f) {
+  if (plan.operation == PlanOperation::kAttentionForward) return forecast_attention(device, r, f);
+  return forecast_gated_delta(device,
+                              {.arch = r.arch,
+                               .dtype = r.dtype,
+                               .dim_k = r.head_dim,
+                               .dim_v = r.head_dim_v,
+                               .batch = r.batch,
+                               .heads_k = r.heads_k,
+                               .heads_v = r.heads_q,
+                               .seqlen = r.seqlen},
+                              f);
+}
+
 }  // namespace
 
 nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanRequest& plan) {
@@ -63,7 +79,7 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
       fail_argument("--device", names, "'" + name + "'");
     }
     Forecast f;
-    throw_if_failed(forecast_attention(*device, request, &f));
+    throw_if_failed(forecast(*device, plan, request, &f));
     auto shares = nlohmann::ordered_json::object();
     for (const Forecast::Limit& limit : f.limits) shares[limit.name] = limit.share;
     forecasts.push_back({{"device", f.device},

@@ -63,6 +63,40 @@ void expect_within(std::span<const Measured> all, double share) {
 TEST(Forecast, HoldsWhereItWasFitted) { expect_within(kFitted, 0.10); }
 TEST(Forecast, ForetellsTheRest) { expect_within(kForetold, 0.15); }
 
+// Preparation and sequential kernel, without context parallelism, ms (bench/results/h200/gated-delta-forward.md). Two
+// constants were fitted, on the first row's preparation alone and on the second row.
+TEST(Forecast, GatedDeltaOnAnH200) {
+  const struct {
+    int64_t heads_k, heads_v, batch, seqlen;
+    double ms;
+  } measured[] = {{16, 48, 1, 32768, 1.159}, {2, 8, 1, 32768, 0.996},   {16, 48, 1, 8192, 0.308},
+                  {16, 48, 4, 8192, 0.932},  {16, 32, 1, 32768, 1.134}, {16, 64, 1, 32768, 1.179},
+                  {16, 48, 8, 1024, 0.271}};
+  for (const auto& m : measured) {
+    Forecast f;
+    const GatedDeltaForecastRequest request{.arch = parse_arch("sm120"),
+                                            .dim_k = 128,
+                                            .dim_v = 128,
+                                            .batch = m.batch,
+                                            .heads_k = m.heads_k,
+                                            .heads_v = m.heads_v,
+                                            .seqlen = m.seqlen};
+    const Status status = forecast_gated_delta(*find_device("h200"), request, &f);
+    ASSERT_TRUE(status.ok()) << status.message;
+    EXPECT_EQ(f.kernel, "gated_delta_forward_bf16_k128_v64");
+    EXPECT_NEAR(f.seconds * 1e3 / m.ms, 1, 0.2) << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
+    for (const Forecast::Limit& limit : f.limits) EXPECT_LE(limit.share, 1) << limit.name;
+  }
+}
+
+TEST(Forecast, FewTokensOfTheGatedDeltaRuleHaveNone) {
+  Forecast f;
+  const Status status = forecast_gated_delta(
+      *find_device("rtx-5090"), {.arch = parse_arch("sm120"), .dim_k = 128, .dim_v = 128, .seqlen = 4}, &f);
+  EXPECT_EQ(status.code, FLASHDELTA_NOT_SUPPORTED);
+  EXPECT_NE(status.message.find("seqlen"), std::string::npos);
+}
+
 TEST(Forecast, NoLimitIsOverTheTimeAndTheLargestBinds) {
   for (const char* device : {"rtx-5090", "rtx-pro-6000", "h200"}) {
     for (const Measured& m : kFitted) {

@@ -1,71 +1,22 @@
 #include "device/forecast.hpp"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <queue>
 
 #include "device/attention_forward.hpp"
 #include "device/emulator_device.hpp"
+#include "device/forecast_cycles.hpp"
 #include "plan/kernel_rows.hpp"
 #include "plan/plan.hpp"
 
 namespace flashdelta {
 namespace {
 
-using emulator::Counter;
 using emulator::Counters;
 
-constexpr double kMmaFlops = 2 * 16 * 8 * 16;
-constexpr double kQuarters = 4;  // each issues one warp instruction a clock and has its own tensor core
-// 16 special-function results a clock an SM: CUDA Programming Guide, throughput of native arithmetic instructions.
-constexpr double kSpecialCycles = 32.0 / 16;
-// Fitted: what a block loses at each barrier while no other block of its SM covers for it.
-constexpr double kBarrierCycles = 450;
 // More blocks than this need no shares by SM: their tail is under a thousandth.
 constexpr int64_t kMostBlocks = 4'000'000;
-
-// Cycles that an instruction takes from the tensor core of its quarter, beyond its own.
-struct TensorToll {
-  double fp32 = 0, special = 0, convert = 0, integer = 0, shared_store = 0;
-};
-
-// Measured on an H200 alone (docs/forecast.md). None is known of SM120, where an mma takes 16 or 32 cycles: no toll.
-TensorToll tensor_toll(const DeviceProfile& device) {
-  if (device.name == "h200") return {.fp32 = 0.9, .special = 1.5, .convert = 0.8, .integer = 0.65, .shared_store = 2};
-  return {};
-}
-
-// Cycles of an SM by limit, and those that nothing fills.
-struct Cycles {
-  enum { kTensor, kShared, kIssue, kSpecial, kLimits };
-  std::array<double, kLimits> limit{};
-  double exposed = 0;
-
-  double total() const { return *std::max_element(limit.begin(), limit.end()) + exposed; }
-  void add(const Cycles& other, double times) {
-    for (int i = 0; i < kLimits; i++) limit[i] += times * other.limit[i];
-    exposed += times * other.exposed;
-  }
-};
-
-Cycles cycles_of(const Counters& c, const DeviceProfile& device, int warps, int64_t resident) {
-  const TensorToll toll = tensor_toll(device);
-  const auto count = [&](Counter counter) { return static_cast<double>(c[counter]); };
-  const double mma = count(Counter::kMmaBf16) + count(Counter::kMmaF16);
-  const double special = count(Counter::kEx2) + count(Counter::kMufu);
-  const double tolls = toll.fp32 * count(Counter::kFp32) + toll.special * special +
-                       toll.convert * count(Counter::kConvert) +
-                       toll.integer * (count(Counter::kInteger) + count(Counter::kPredicate)) +
-                       toll.shared_store * count(Counter::kSharedStore);
-  Cycles cycles;
-  cycles.limit[Cycles::kTensor] = mma * kMmaFlops / *device.mma_sync_bf16_flop_per_clock_sm + tolls / kQuarters;
-  cycles.limit[Cycles::kShared] = count(Counter::kSharedWavefronts);
-  cycles.limit[Cycles::kIssue] = count(Counter::kInstructions) / kQuarters;
-  cycles.limit[Cycles::kSpecial] = kSpecialCycles * special;
-  cycles.exposed = kBarrierCycles * count(Counter::kBarrier) / warps / static_cast<double>(resident);
-  return cycles;
-}
 
 // One block of query rows on the emulator, over that many keys. All numbers are zero: after the first tile no maximum
 // rises, as with all but extreme inputs.
@@ -112,11 +63,6 @@ Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_
   FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, nullptr));
   *counters = device.counters();
   return {};
-}
-
-Counters difference(Counters a, const Counters& b) {
-  for (size_t i = 0; i < a.value.size(); i++) a.value[i] -= std::min(a.value[i], b.value[i]);
-  return a;
 }
 
 // What makes up every block: the whole of one, and what each further tile of keys adds.

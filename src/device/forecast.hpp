@@ -1,4 +1,4 @@
-// How long an attention kernel would take on a card that is not there: its counters on the emulator against the card's
+// How long a kernel would take on a card that is not there: its counters on the emulator against the card's
 // rates. The model and its constants are in docs/forecast.md.
 #pragma once
 
@@ -35,5 +35,16 @@ struct Forecast {
 
 // NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.
 Status forecast_attention(const DeviceProfile& device, const ForecastRequest& request, Forecast* forecast);
+
+// Gated delta forward over equally long sequences, each in one part: without context parallelism.
+struct GatedDeltaForecastRequest {
+  const ArchProfile* arch = nullptr;
+  flashdelta_dtype dtype = FLASHDELTA_BF16;
+  int64_t dim_k = 0, dim_v = 0;
+  int64_t batch = 1, heads_k = 1, heads_v = 1, seqlen = 0;
+};
+
+// Of the preparation and the sequential kernel together. NOT_SUPPORTED as above, and for few tokens.
+Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast);
 
 }  // namespace flashdelta

@@ -1,0 +1,151 @@
+#include "device/emulator_device.hpp"
+#include "device/forecast.hpp"
+#include "device/forecast_cycles.hpp"
+#include "device/gated_delta_forward.hpp"
+#include "plan/plan.hpp"
+
+namespace flashdelta {
+namespace {
+
+using emulator::Counters;
+
+// Fitted: cycles that a chunk's step waits for itself, with one warp a quarter; and the part of the preparation's time in
+// which its warps issue.
+constexpr double kStepCycles = 400;
+constexpr double kPreparationBusy = 0.7;
+constexpr int64_t kChunks = 4;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The emulator, with what each launch counted.
+class CountingDevice final : public Device {
+ public:
+  const DeviceInfo& info() const override { return device_.info(); }
+  Status prepare(std::string_view kernel) override { return device_.prepare(kernel); }
+  Status launch(const KernelLaunch& launch, void* stream) override {
+    const Counters before = device_.counters();
+    FLASHDELTA_RETURN_IF_ERROR(device_.launch(launch, stream));
+    launches.push_back(difference(device_.counters(), before));
+    return {};
+  }
+  Status allocate(size_t bytes, void** memory) override { return device_.allocate(bytes, memory); }
+  void release(void* memory) override { device_.release(memory); }
+  Status synchronize(void* stream) override { return device_.synchronize(stream); }
+  Status copy_to_device(void* to, const void* from, size_t bytes) override {
+    return device_.copy_to_device(to, from, bytes);
+  }
+  Status copy_to_host(void* to, const void* from, size_t bytes) override {
+    return device_.copy_to_host(to, from, bytes);
+  }
+
+  std::vector<Counters> launches;
+
+ private:
+  EmulatorDevice device_{*parse_arch("sm120"), 0, 0};
+};
+
+// Both kernels over one key head and that many chunks of zeros, whose gates are zero too.
+Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vector<Counters>* launches) {
+  const int64_t tokens = chunks * gated_delta_chunk, group = r.heads_v / r.heads_k;
+  std::vector<uint16_t> q(tokens * r.dim_k), v(tokens * group * r.dim_v), o(tokens * group * r.dim_v);
+  std::vector<float> gates(tokens * group);
+  const auto rows = [&](void* data, flashdelta_dtype dtype, int64_t heads, int64_t features) {
+    return Rows{static_cast<char*>(data), dtype, 0, heads * features, features};
+  };
+  GatedDeltaProblem p;
+  p.sequences = p.heads_k = 1;
+  p.heads_v = group;
+  p.dim_k = r.dim_k, p.dim_v = r.dim_v;
+  p.tokens = p.max_tokens = tokens;
+  p.q = p.k = rows(q.data(), r.dtype, 1, r.dim_k);
+  p.v = rows(v.data(), r.dtype, group, r.dim_v);
+  p.o = rows(o.data(), r.dtype, group, r.dim_v);
+  p.g = p.beta = rows(gates.data(), FLASHDELTA_FP32, group, 1);
+  p.scale = 1;
+  p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+  CountingDevice device;
+  size_t bytes = 0;
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *r.arch, &bytes));
+  void* workspace = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(device.allocate(bytes, &workspace));
+  const Status status = gated_delta_forward_on(device, *r.arch, p, workspace, nullptr);
+  device.release(workspace);
+  *launches = std::move(device.launches);
+  if (status.ok() && launches->size() != 2) {
+    return not_supported("seqlen: few tokens have one kernel of their own, which has no forecast");
+  }
+  return status;
+}
+
+}  // namespace
+
+Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast) {
+  if (!device.clock_ghz() || !device.memory_tb_per_s) {
+    return not_supported(fmt::format("device: the rate of mma.sync on {} is not known", device.name));
+  }
+  if (request.seqlen <= gated_delta_recurrent_tokens) {
+    return not_supported("seqlen: few tokens have one kernel of their own, which has no forecast");
+  }
+  GatedDeltaProblem shape;
+  shape.q.dtype = request.dtype;
+  shape.dim_k = request.dim_k, shape.dim_v = request.dim_v;
+  shape.sequences = request.batch, shape.heads_k = request.heads_k, shape.heads_v = request.heads_v;
+  shape.tokens = shape.max_tokens = request.seqlen;
+  GatedDeltaKernels kernels;
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(shape, *request.arch, &kernels));
+  const GatedDeltaForwardConfig& config = kernels.forward->config;
+  std::vector<Counters> few, more;
+  FLASHDELTA_RETURN_IF_ERROR(count_chunks(request, kChunks, &few));
+  FLASHDELTA_RETURN_IF_ERROR(count_chunks(request, 2 * kChunks, &more));
+  const int64_t value_blocks = ceil_div(request.dim_v, config.block_v), group = request.heads_v / request.heads_k;
+  const auto cycles = [&](size_t launch, double parts) {
+    Cycles c, whole = cycles_of(difference(more[launch], few[launch]), device, 1, 1);
+    c.add(whole, 1.0 / (kChunks * parts));
+    c.exposed = 0;
+    return c;
+  };
+  const Cycles prepare = cycles(0, 1), step = cycles(1, static_cast<double>(group * value_blocks));
+
+  const double hertz = *device.clock_ghz() * 1e9;
+  const double memory_rate = device.memory_copy_tb_per_s.value_or(*device.memory_tb_per_s) * 1e12;
+  const auto chunks = static_cast<double>(ceil_div(request.seqlen, gated_delta_chunk));
+  const double heads_k = static_cast<double>(request.batch * request.heads_k);
+  const double heads_v = static_cast<double>(request.batch * request.heads_v);
+  const double tokens = static_cast<double>(request.seqlen);
+  const double keys = heads_k * tokens * static_cast<double>(request.dim_k) * 4;  // q and k
+  const double records = heads_v * chunks * 3472, values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
+  const double preparation =
+      std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
+               (keys + records + heads_v * tokens * 8) / memory_rate);
+  const auto blocks = static_cast<int64_t>(heads_v) * value_blocks;
+  const int64_t resident = resident_blocks(*request.arch, config.shared_bytes(), config.threads(),
+                                           kernels.forward->register_ceiling);
+  const int64_t places = device.sm_count * std::max<int64_t>(resident, 1);
+  const auto waves = static_cast<double>(ceil_div(blocks, places));
+  const auto sharing = static_cast<double>(std::min(resident, ceil_div(blocks, device.sm_count)));
+  const double one = std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
+  const double sequential = std::max(waves * chunks * one / hertz, (keys + records + values) / memory_rate);
+  *forecast = {.device = std::string(device.name),
+               .kernel = kernels.forward->name,
+               .blocks = blocks,
+               .resident_blocks = resident,
+               .seconds = preparation + sequential,
+               // of the recurrence: S k, the update and S q, a multiplication and an addition an element each
+               .flops = heads_v * tokens * static_cast<double>(request.dim_k * request.dim_v) * 6,
+               .limits = {},
+               .binding = ""};
+  const char* names[] = {"tensor", "shared", "issue", "special"};
+  const double share = static_cast<double>(blocks) * chunks / device.sm_count;
+  for (int i = 0; i < Cycles::kLimits; i++) {
+    const double busy = share * step.limit[i] + heads_k * chunks / device.sm_count * prepare.limit[i];
+    forecast->limits.push_back({names[i], busy / hertz / forecast->seconds});
+  }
+  forecast->limits.push_back({"memory", (2 * keys + 2 * records + values) / memory_rate / forecast->seconds});
+  forecast->binding =
+      std::max_element(forecast->limits.begin(), forecast->limits.end(), [](const auto& a, const auto& b) {
+        return a.share < b.share;
+      })->name;
+  return {};
+}
+
+}  // namespace flashdelta
