@@ -90,6 +90,9 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
                          {"tflops", f.flops / f.seconds * 1e-12},
                          {"shares", std::move(shares)},
                          {"binding", f.binding}});
+    if (f.parts_exact > 0) {
+      forecasts.back()["most_parts"] = {{"exact", f.parts_exact}, {"decay_start", f.parts_decay_start}};
+    }
   }
   return forecasts;
 }
@@ -107,6 +110,13 @@ std::string predict_table(const nlohmann::ordered_json& forecasts) {
                          f["tflops"].get<double>());
     for (const auto& [name, share] : f["shares"].items()) table += fmt::format(" {:>6.1f}%", 100 * share.get<double>());
     table += fmt::format("  {:<8} {}\n", f["binding"].get<std::string>(), f["kernel"].get<std::string>());
+  }
+  for (const auto& f : forecasts) {
+    if (!f.contains("most_parts")) continue;
+    table += fmt::format(
+        "{}: a sequence in one part above; at most {} parts with exact, {} with decay_start, where its "
+        "gates allow them\n",
+        f["device"].get<std::string>(), f["most_parts"]["exact"].get<int>(), f["most_parts"]["decay_start"].get<int>());
   }
   return table;
 }

@@ -84,6 +84,8 @@ TEST(Forecast, GatedDeltaOnAnH200) {
     const Status status = forecast_gated_delta(*find_device("h200"), request, &f);
     ASSERT_TRUE(status.ok()) << status.message;
     EXPECT_EQ(f.kernel, "gated_delta_forward_bf16_k128_v64");
+    EXPECT_GE(f.parts_decay_start, f.parts_exact);
+    EXPECT_EQ(f.parts_exact > 1, m.batch == 1 && m.seqlen == 32768 && m.heads_v < 64) << m.heads_v;
     EXPECT_NEAR(f.seconds * 1e3 / m.ms, 1, 0.2) << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
     for (const Forecast::Limit& limit : f.limits) EXPECT_LE(limit.share, 1) << limit.name;
   }

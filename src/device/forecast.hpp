@@ -31,6 +31,8 @@ struct Forecast {
   double seconds = 0, flops = 0;
   std::vector<Limit> limits;
   const char* binding = "";  // the limit with the largest share
+  // Gated delta: the most parts of a sequence that context parallelism would cut, were gates strong enough; else 0.
+  int parts_exact = 0, parts_decay_start = 0;
 };
 
 // NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.

@@ -1,5 +1,5 @@
-// A kernel's counters on the emulator as cycles of a card's multiprocessor: what the forecasts share. docs/forecast.md has
-// the model.
+// A kernel's counters on the emulator as cycles of a card's multiprocessor: what the forecasts share. docs/forecast.md
+// has the model.
 #pragma once
 
 #include <algorithm>

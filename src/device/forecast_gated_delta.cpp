@@ -9,8 +9,8 @@ namespace {
 
 using emulator::Counters;
 
-// Fitted: cycles that a chunk's step waits for itself, with one warp a quarter; and the part of the preparation's time in
-// which its warps issue.
+// Fitted: cycles that a chunk's step waits for itself, with one warp a quarter; and the part of the preparation's time
+// in which its warps issue.
 constexpr double kStepCycles = 400;
 constexpr double kPreparationBusy = 0.7;
 constexpr int64_t kChunks = 4;
@@ -114,12 +114,11 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   const double tokens = static_cast<double>(request.seqlen);
   const double keys = heads_k * tokens * static_cast<double>(request.dim_k) * 4;  // q and k
   const double records = heads_v * chunks * 3472, values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
-  const double preparation =
-      std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
-               (keys + records + heads_v * tokens * 8) / memory_rate);
+  const double preparation = std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
+                                      (keys + records + heads_v * tokens * 8) / memory_rate);
   const auto blocks = static_cast<int64_t>(heads_v) * value_blocks;
-  const int64_t resident = resident_blocks(*request.arch, config.shared_bytes(), config.threads(),
-                                           kernels.forward->register_ceiling);
+  const int64_t resident =
+      resident_blocks(*request.arch, config.shared_bytes(), config.threads(), kernels.forward->register_ceiling);
   const int64_t places = device.sm_count * std::max<int64_t>(resident, 1);
   const auto waves = static_cast<double>(ceil_div(blocks, places));
   const auto sharing = static_cast<double>(std::min(resident, ceil_div(blocks, device.sm_count)));
@@ -134,6 +133,12 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                .flops = heads_v * tokens * static_cast<double>(request.dim_k * request.dim_v) * 6,
                .limits = {},
                .binding = ""};
+  const auto parts = [&](flashdelta_context_parallel parallel) {
+    shape.context_parallel = parallel;
+    return gated_delta_segments(shape, blocks, places);
+  };
+  forecast->parts_exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
+  forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
   const char* names[] = {"tensor", "shared", "issue", "special"};
   const double share = static_cast<double>(blocks) * chunks / device.sm_count;
   for (int i = 0; i < Cycles::kLimits; i++) {
