@@ -81,7 +81,7 @@ RC_GTEST_PROP(PlanProperty, ResidencyIsTheMostThatFits, ()) {
   const int64_t blocks = assessment.resident_blocks;
   RC_ASSERT(assessment.fits() == (blocks >= 1));
   const auto holds = [&](int64_t n) {
-    return n <= profile.blocks_sm && n * drawn.candidate.threads <= profile.threads_sm &&
+    return n <= profile.blocks_sm && n * block_threads(drawn.problem, drawn.candidate) <= profile.threads_sm &&
            n * ((assessment.shared_bytes + 127) / 128 * 128 + profile.shared_bytes_reserved) <= profile.shared_bytes_sm;
   };
   RC_PRE(assessment.fits());

@@ -113,6 +113,10 @@ Refusal refuse(const ArchProfile& arch, const PlanProblem& problem, const Candid
                         ? refuse_attention(problem, candidate)
                         : refuse_gated_delta(arch, problem, candidate);
   if (refusal.reason != Reason::kNone) return refusal;
+  if (block_threads(problem, candidate) > arch.threads_block) {
+    return over(Reason::kThreadsOverBlockLimit, "threads", block_threads(problem, candidate), "a block's",
+                arch.threads_block);
+  }
   if (shared_bytes > arch.shared_bytes_block) {
     return {Reason::kSharedMemoryOverLimit,
             fmt::format("needs {} bytes of shared memory ({:.1f} KiB), over the {} ({:.1f} KiB) of a block on {}",
@@ -223,6 +227,11 @@ int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t t
   return blocks;
 }
 
+int64_t block_threads(const PlanProblem& problem, const Candidate& candidate) {
+  const bool copies = problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_kv > 1;
+  return candidate.threads + (copies ? kWarp : 0);
+}
+
 Candidate resolve(const PlanProblem& problem, Candidate candidate) {
   if (candidate.block_v == 0) candidate.block_v = problem.head_dim_v;
   if (candidate.stages == 0) candidate.stages = problem.operation == PlanOperation::kAttentionForward ? 1 : 2;
@@ -239,10 +248,8 @@ Assessment assess(const ArchProfile& arch, const PlanProblem& problem, const Can
   assessment.detail = std::move(refusal.detail);
   if (assessment.fits()) {
     const std::optional<KernelRow> kernel = find_kernel(arch, problem, candidate);
-    const bool copies = problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_kv > 1;
-    assessment.resident_blocks =
-        resident_blocks(arch, assessment.shared_bytes, candidate.threads + (copies ? kWarp : 0),
-                        kernel ? std::optional<int64_t>(kernel->registers) : std::nullopt);
+    assessment.resident_blocks = resident_blocks(arch, assessment.shared_bytes, block_threads(problem, candidate),
+                                                 kernel ? std::optional<int64_t>(kernel->registers) : std::nullopt);
   }
   return assessment;
 }

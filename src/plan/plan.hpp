@@ -98,6 +98,9 @@ OutputPath output_path(AlgorithmClass algorithm);
 // The kernel table's row that is this candidate.
 std::optional<KernelRow> find_kernel(const ArchProfile& arch, const PlanProblem& problem, const Candidate& candidate);
 
+// A block's threads, the warp that only copies included.
+int64_t block_threads(const PlanProblem& problem, const Candidate& candidate);
+
 // Blocks an SM holds at once; 0 where one block alone is over a limit. registers: a thread, where known.
 int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t threads,
                         std::optional<int64_t> registers = std::nullopt);
