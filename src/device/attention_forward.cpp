@@ -287,9 +287,8 @@ std::string kernel_of(const ForwardChoice& choice) {
 }
 
 const ForwardCombineRow& combine_row(const AttentionProblem& p) {
-  const bool bf16 = p.q.dtype == FLASHDELTA_BF16;
   return *std::find_if(std::begin(forward_combine_rows), std::end(forward_combine_rows),
-                       [&](const ForwardCombineRow& row) { return (row.config.element == Element::bf16) == bf16; });
+                       [&](const ForwardCombineRow& row) { return is_element(row.config.element, p.q.dtype); });
 }
 
 Status launch_combine(Device& device, const AttentionProblem& p, const AttentionCombineParams& params, Region workspace,

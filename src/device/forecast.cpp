@@ -160,9 +160,7 @@ double flops_of(const ForecastRequest& r) {
 }  // namespace
 
 Status forecast_attention(const DeviceProfile& device, const ForecastRequest& request, Forecast* forecast) {
-  if (!device.clock_ghz() || !device.memory_tb_per_s) {
-    return not_supported(fmt::format("device: the rate of mma.sync on {} is not known", device.name));
-  }
+  FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
   const int64_t pairs = request.batch * request.heads_k;
   const QueryRows work{request.seqlen * request.heads_q / request.heads_k, pairs, device.sm_count};
   const ForwardRow* row =
@@ -182,8 +180,7 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
   const std::vector<Cycles> head = blocks_of_a_head(request, *row, costs);
 
   const double hertz = *device.clock_ghz() * 1e9;
-  const double memory_rate = device.memory_copy_tb_per_s.value_or(*device.memory_tb_per_s) * 1e12;
-  const double memory_seconds = memory_bytes(request) / memory_rate;
+  const double memory_seconds = memory_bytes(request) / memory_rate(device);
   *forecast = {.device = std::string(device.name),
                .kernel = row->name,
                .blocks = blocks,
@@ -194,15 +191,7 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
                .binding = ""};
   Cycles sum;
   for (const Cycles& block : head) sum.add(block, static_cast<double>(pairs) / device.sm_count);
-  const char* names[] = {"tensor", "shared", "issue", "special"};
-  for (int i = 0; i < Cycles::kLimits; i++) {
-    forecast->limits.push_back({names[i], sum.limit[i] / hertz / forecast->seconds});
-  }
-  forecast->limits.push_back({"memory", memory_seconds / forecast->seconds});
-  forecast->binding =
-      std::max_element(forecast->limits.begin(), forecast->limits.end(), [](const auto& a, const auto& b) {
-        return a.share < b.share;
-      })->name;
+  set_limits(sum, memory_seconds, hertz, forecast);
   return {};
 }
 

@@ -2,10 +2,12 @@
 // has the model.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
-#include "core/profiles.hpp"
+#include "device/forecast.hpp"
 #include "emulator/emulator.hpp"
 
 namespace flashdelta {
@@ -62,6 +64,29 @@ inline Cycles cycles_of(const emulator::Counters& c, const DeviceProfile& device
 inline emulator::Counters difference(emulator::Counters a, const emulator::Counters& b) {
   for (size_t i = 0; i < a.value.size(); i++) a.value[i] -= std::min(a.value[i], b.value[i]);
   return a;
+}
+
+// NOT_SUPPORTED where a rate that the forecasts need is not known.
+inline Status check_rates(const DeviceProfile& device) {
+  if (device.clock_ghz() && device.memory_tb_per_s) return {};
+  return not_supported(fmt::format("device: the rate of mma.sync on {} is not known", device.name));
+}
+
+inline double memory_rate(const DeviceProfile& device) {
+  return device.memory_copy_tb_per_s.value_or(*device.memory_tb_per_s) * 1e12;
+}
+
+// The shares of the forecast's time, from an SM's cycles by limit and memory's seconds.
+inline void set_limits(const Cycles& busy, double memory_seconds, double hertz, Forecast* forecast) {
+  const char* names[] = {"tensor", "shared", "issue", "special"};
+  for (int i = 0; i < Cycles::kLimits; i++) {
+    forecast->limits.push_back({names[i], busy.limit[i] / hertz / forecast->seconds});
+  }
+  forecast->limits.push_back({"memory", memory_seconds / forecast->seconds});
+  forecast->binding =
+      std::max_element(forecast->limits.begin(), forecast->limits.end(), [](const auto& a, const auto& b) {
+        return a.share < b.share;
+      })->name;
 }
 
 }  // namespace flashdelta

@@ -80,9 +80,7 @@ Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vec
 }  // namespace
 
 Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast) {
-  if (!device.clock_ghz() || !device.memory_tb_per_s) {
-    return not_supported(fmt::format("device: the rate of mma.sync on {} is not known", device.name));
-  }
+  FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
   if (request.seqlen <= gated_delta_recurrent_tokens) {
     return not_supported("seqlen: few tokens have one kernel of their own, which has no forecast");
   }
@@ -107,15 +105,16 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   const Cycles prepare = cycles(0, 1), step = cycles(1, static_cast<double>(group * value_blocks));
 
   const double hertz = *device.clock_ghz() * 1e9;
-  const double memory_rate = device.memory_copy_tb_per_s.value_or(*device.memory_tb_per_s) * 1e12;
+  const double rate = memory_rate(device);
   const auto chunks = static_cast<double>(ceil_div(request.seqlen, gated_delta_chunk));
   const double heads_k = static_cast<double>(request.batch * request.heads_k);
   const double heads_v = static_cast<double>(request.batch * request.heads_v);
   const double tokens = static_cast<double>(request.seqlen);
   const double keys = heads_k * tokens * static_cast<double>(request.dim_k) * 4;  // q and k
-  const double records = heads_v * chunks * 3472, values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
+  const double records = heads_v * chunks * static_cast<double>(gated_delta_record_bytes),
+               values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
   const double preparation = std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
-                                      (keys + records + heads_v * tokens * 8) / memory_rate);
+                                      (keys + records + heads_v * tokens * 8) / rate);
   const auto blocks = static_cast<int64_t>(heads_v) * value_blocks;
   const int64_t resident =
       resident_blocks(*request.arch, config.shared_bytes(), config.threads(), kernels.forward->register_ceiling);
@@ -123,7 +122,7 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   const auto waves = static_cast<double>(ceil_div(blocks, places));
   const auto sharing = static_cast<double>(std::min(resident, ceil_div(blocks, device.sm_count)));
   const double one = std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
-  const double sequential = std::max(waves * chunks * one / hertz, (keys + records + values) / memory_rate);
+  const double sequential = std::max(waves * chunks * one / hertz, (keys + records + values) / rate);
   *forecast = {.device = std::string(device.name),
                .kernel = kernels.forward->name,
                .blocks = blocks,
@@ -139,17 +138,10 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   };
   forecast->parts_exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
   forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
-  const char* names[] = {"tensor", "shared", "issue", "special"};
-  const double share = static_cast<double>(blocks) * chunks / device.sm_count;
-  for (int i = 0; i < Cycles::kLimits; i++) {
-    const double busy = share * step.limit[i] + heads_k * chunks / device.sm_count * prepare.limit[i];
-    forecast->limits.push_back({names[i], busy / hertz / forecast->seconds});
-  }
-  forecast->limits.push_back({"memory", (2 * keys + 2 * records + values) / memory_rate / forecast->seconds});
-  forecast->binding =
-      std::max_element(forecast->limits.begin(), forecast->limits.end(), [](const auto& a, const auto& b) {
-        return a.share < b.share;
-      })->name;
+  Cycles busy;
+  busy.add(step, static_cast<double>(blocks) * chunks / device.sm_count);
+  busy.add(prepare, heads_k * chunks / device.sm_count);
+  set_limits(busy, (2 * keys + 2 * records + values) / rate, hertz, forecast);
   return {};
 }
 

@@ -14,16 +14,6 @@ constexpr int64_t kMostTokens = (int64_t{1} << 30) - 64;
 constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max();
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What the preparation leaves of a chunk and value head, storage.cuh's ChunkRecord.
-constexpr int64_t kRecordBytes = [] {
-  const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes({gated_delta_chunk, 0, 0, 1, 2});
-  return bytes.t + bytes.p + bytes.gate;
-}();
-
-bool is_element(Element element, flashdelta_dtype dtype) {
-  return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
-}
-
 int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
   return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
@@ -112,7 +102,7 @@ namespace {
 
 size_t workspace_bytes(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels) {
   if (kernels.recurrent != nullptr) return 0;
-  return static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * kRecordBytes);
+  return static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * gated_delta_record_bytes);
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const 
 // Loads the kernels of a call, which a stream that is being captured may not do.
 Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem);
 
+// What the preparation leaves of a chunk and value head: storage.cuh's ChunkRecord.
+inline constexpr int64_t gated_delta_record_bytes = [] {
+  const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes({gated_delta_chunk, 0, 0, 1, 2});
+  return bytes.t + bytes.p + bytes.gate;
+}();
+
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 

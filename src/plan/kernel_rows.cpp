@@ -11,7 +11,7 @@ std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t 
   std::vector<const ForwardRow*> tightest;
   const auto area = [](const ForwardRow* row) { return row->config.head_dim + row->config.head_dim_v; };
   for (const ForwardRow& row : forward_rows) {
-    if (dtype != (row.config.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16)) continue;
+    if (!is_element(row.config.element, dtype)) continue;
     if (general && !row.config.general) continue;
     if (row.config.head_dim < head_dim || row.config.head_dim_v < head_dim_v) continue;
     if (!tightest.empty() && area(&row) < area(tightest[0])) tightest.clear();
@@ -58,7 +58,7 @@ const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dty
   const auto holds = [&](const DecodeRow* row) { return row->config.block_q() >= query_rows; };
   for (const DecodeRow& row : decode_rows) {
     const DecodeConfig& config = row.config;
-    if (dtype != (config.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16)) continue;
+    if (!is_element(config.element, dtype)) continue;
     if (config.head_dim < head_dim || config.head_dim_v < head_dim_v) continue;
     if (page_size % config.block_kv != 0 || config.shared_bytes() > arch.shared_bytes_block) continue;
     if (best != nullptr && area(&row) > area(best)) continue;
@@ -71,7 +71,7 @@ const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dty
 const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent_row_for(flashdelta_dtype dtype, int64_t dim_k) {
   const GatedDeltaRow<GatedDeltaRecurrentConfig>* best = nullptr;
   for (const auto& row : gated_delta_recurrent_rows) {
-    if (dtype != (row.config.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16)) continue;
+    if (!is_element(row.config.element, dtype)) continue;
     if (row.config.dim_k >= dim_k && (best == nullptr || row.config.dim_k < best->config.dim_k)) best = &row;
   }
   return best;

@@ -12,6 +12,10 @@
 
 namespace flashdelta {
 
+constexpr bool is_element(Element element, flashdelta_dtype dtype) {
+  return dtype == (element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16);
+}
+
 // The rows that hold the head sizes with the least padding; empty: no kernel takes them. general: only rows with
 // softcap and paged keys; else those only where no other row has blocks as small.
 std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,

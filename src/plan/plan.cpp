@@ -62,8 +62,8 @@ Refusal refuse_block(const ArchProfile& arch, const PlanProblem& problem, const 
   if (candidate.threads % kWarp != 0) {
     return not_multiple(Reason::kThreadsNotMultipleOf32, "threads", candidate.threads, kWarp);
   }
-  if (candidate.threads > arch.threads_block) {
-    return over(Reason::kThreadsOverBlockLimit, "threads", candidate.threads, "a block's", arch.threads_block);
+  if (const int64_t threads = block_threads(problem, candidate); threads > arch.threads_block) {
+    return over(Reason::kThreadsOverBlockLimit, "threads", threads, "a block's", arch.threads_block);
   }
   return {};
 }
@@ -113,10 +113,6 @@ Refusal refuse(const ArchProfile& arch, const PlanProblem& problem, const Candid
                         ? refuse_attention(problem, candidate)
                         : refuse_gated_delta(arch, problem, candidate);
   if (refusal.reason != Reason::kNone) return refusal;
-  if (block_threads(problem, candidate) > arch.threads_block) {
-    return over(Reason::kThreadsOverBlockLimit, "threads", block_threads(problem, candidate), "a block's",
-                arch.threads_block);
-  }
   if (shared_bytes > arch.shared_bytes_block) {
     return {Reason::kSharedMemoryOverLimit,
             fmt::format("needs {} bytes of shared memory ({:.1f} KiB), over the {} ({:.1f} KiB) of a block on {}",
@@ -195,9 +191,8 @@ std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& prob
   if (problem.operation == PlanOperation::kGatedDeltaForward) {
     for (const auto& row : gated_delta_forward_rows) {
       const GatedDeltaForwardConfig& c = row.config;
-      const flashdelta_dtype dtype = c.element == Element::bf16 ? FLASHDELTA_BF16 : FLASHDELTA_FP16;
       const Candidate tile{gated_delta_chunk, gated_delta_chunk, c.block_v, 32 * c.warps, c.stages, false};
-      if (dtype == problem.dtype && c.dim_k == problem.head_dim && tile == candidate) {
+      if (is_element(c.element, problem.dtype) && c.dim_k == problem.head_dim && tile == candidate) {
         return KernelRow{row.name, row.register_ceiling};
       }
     }
@@ -228,7 +223,7 @@ int64_t resident_blocks(const ArchProfile& arch, int64_t shared_bytes, int64_t t
 }
 
 int64_t block_threads(const PlanProblem& problem, const Candidate& candidate) {
-  const bool copies = problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_kv > 1;
+  const bool copies = problem.operation == PlanOperation::kGatedDeltaForward && !is_recurrent(problem, candidate);
   return candidate.threads + (copies ? kWarp : 0);
 }
 

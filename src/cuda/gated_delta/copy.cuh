@@ -1,4 +1,4 @@
-// Rows of q, k or v to a shared tile, and a chunk to a stage of the pipeline.
+// Rows of q, k and v, and a chunk to a stage of the pipeline.
 #pragma once
 
 #include "cuda/gated_delta/storage.cuh"
@@ -7,32 +7,10 @@
 
 namespace flashdelta::gated_delta {
 
-// Where a thread's first piece of a tensor lies: row map.row from token 0 on, chunk map.chunk of the head's features.
-template <class Map>
-__device__ __forceinline__ const char* first_piece(const GatedDeltaRows& rows, const Sequence& sequence, int head,
-                                                   int first_column, const Map& map) {
-  return static_cast<const char*>(rows.data) + 2 * (sequence.offset(rows, map.row, head) + first_column) +
-         map.chunk * 16;
-}
-
-// The tile's pieces from `from` on: rows_left rows counted from the thread's own, and features before chunk `chunks`;
-// the rest becomes zero.
-template <class Tile, int Threads>
-__device__ __forceinline__ void copy_tile(uint32_t tile_address, const char* from, int64_t token_bytes, int chunks,
-                                          int rows_left, int thread) {
-  using Map = tile::CopyMap<Tile, Threads>;
-  const Map map(thread);
-  const int64_t step = Map::rows_per_step * token_bytes;
-#pragma unroll
-  for (int r = 0; r < Map::row_steps; r++, from += step) {
-    if (!map.has_row(r)) continue;
-#pragma unroll
-    for (int c = 0; c < Map::column_steps; c++) {
-      const bool there = map.chunk + c * Map::threads_per_row < chunks && r * Map::rows_per_step < rows_left;
-      ptx::cp_async_16_zero_filled(tile_address + map.offset(r, c), from + c * Map::threads_per_row * 16,
-                                   there ? 16 : 0);
-    }
-  }
+// Where a head's features of a sequence's first token lie, from first_column on.
+__device__ __forceinline__ const char* rows_at(const GatedDeltaRows& rows, const Sequence& sequence, int head,
+                                               int first_column) {
+  return static_cast<const char*>(rows.data) + 2 * (sequence.offset(rows, 0, head) + first_column);
 }
 
 // Brings one chunk after another to the stages, by a warp of its own: the warps that multiply then issue no copies, and
@@ -79,11 +57,6 @@ class ChunkCopy {
   }
 
  private:
-  static __device__ __forceinline__ const char* rows_at(const GatedDeltaRows& rows, const Sequence& sequence, int head,
-                                                        int first_column) {
-    return static_cast<const char*>(rows.data) + 2 * (sequence.offset(rows, 0, head) + first_column);
-  }
-
   template <class Tile>
   __device__ __forceinline__ uint32_t first_offset() const {
     return tile::CopyMap<Tile, 32>(lane_).offset(0, 0);

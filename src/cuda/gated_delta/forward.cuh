@@ -62,8 +62,9 @@ class Forward {
       return;
     }
     tile::zero(state_);
-    if (range_.starts && slots.initial >= 0)
+    if (range_.starts && slots.initial >= 0) {
       load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
+    }
     chunks();
     if (!range_.ends) return;
     const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
@@ -75,8 +76,8 @@ class Forward {
   using Storage = ForwardStorage<C>;
   using Squares = decltype(ChunkRecord::squares);
   static constexpr int M = C.warp_columns() / 16, k_steps = C.dim_k / 16;
-  static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr float least_gathered = 0x1p-40f;
+  static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 
   __device__ __forceinline__ void chunks() {
@@ -137,8 +138,8 @@ class Forward {
   }
 
   // A chunk with its tiles in the stage `bytes` from the first. Gathers: leaves the state's decay to later; `gathered`
-  // is then what it comes to with this chunk. Returns whether the next chunk is there. A chunk
-  // that emits nothing costs as much: there are few.
+  // is then what it comes to with this chunk. Returns whether the next chunk is there. A chunk that emits nothing costs
+  // as much: there are few.
   template <bool Gathers>
   __device__ __forceinline__ bool step(bool emits, uint32_t bytes, float gathered, const Next& next) {
     tile::Accumulator<M, 4> ks, qs;

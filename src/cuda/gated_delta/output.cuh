@@ -102,10 +102,10 @@ class Output {
 
   // o = 0, for a sequence that is skipped.
   __device__ __forceinline__ void clear() const {
-    const int pieces = max(values_, 0) * size_ / 16;  // of 16 bytes, a row
+    const int row_pieces = max(values_, 0) * size_ / 16;  // of 16 bytes, a row
     const uint32_t zeros[4] = {};
-    for (int64_t i = lane_; i < int64_t{left_} * pieces; i += 32) {
-      ptx::store_global_128(to_ + i / pieces * stride_ + i % pieces * 16, zeros);
+    for (int64_t i = lane_; i < int64_t{left_} * row_pieces; i += 32) {
+      ptx::store_global_128(to_ + i / row_pieces * stride_ + i % row_pieces * 16, zeros);
     }
   }
 

@@ -64,12 +64,11 @@ class Prepare {
 
   __device__ __forceinline__ void start_copies() {
     const int thread = threadIdx.x;
-    const tile::CopyMap<Keys, C.threads()> map(thread);
-    const int rows_left = sequence_.length - first_token_ - map.row;
     const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
-      const int64_t token_bytes = rows.token_stride * 2;
-      const char* from = first_piece(rows, sequence_, head_k_, 0, map) + first_token_ * token_bytes;
-      copy_tile<Keys, C.threads()>(tile.address(), from, token_bytes, params_.dim_k / 8, rows_left, thread);
+      tile::TileCopy<Keys, C.threads()> tiles(rows_at(rows, sequence_, head_k_, 0), rows.token_stride * 2,
+                                              params_.dim_k, first_token_, thread);
+      tiles.issue_part(tile.address() + tile::CopyMap<Keys, C.threads()>(thread).offset(0, 0),
+                       sequence_.length - first_token_);
     };
     copy(params_.k, storage_.tiles.k);
     copy(params_.q, storage_.tiles.q);
