@@ -16,6 +16,23 @@ def assert_close(got, expected, dtype):
     assert error(got, expected) <= TOLERANCE[dtype]
 
 
+def same_tokens(got, expected, ids, expected_ids):
+    """Greedy tokens of two runs, logits [steps,B,vocabulary] and ids [B,steps]: the same, row by row, until the logits
+    of the expected run lie so near each other that the runs' difference there decides. Returns how many are the same.
+    """
+    count = 0
+    for row in range(ids.shape[0]):
+        for step in range(ids.shape[1]):
+            token, other = expected_ids[row, step], ids[row, step]
+            if token == other:
+                count += 1
+                continue
+            mine, logits = got[step, row].double(), expected[step, row].double()
+            assert logits[token] - logits[other] <= 2 * (mine - logits).abs().max() < 0.05 * logits.abs().max()
+            break  # what follows has another prompt
+    return count
+
+
 def attention(q, k, v, causal=False, scale=None, left=-1, right=-1, softcap=0.0, sink=None):
     """Dense q [B,TQ,HQ,D], k and v [B,TK,HK,..]; returns o and lse [B,HQ,TQ]."""
     q, k, v = (x.double().cpu().transpose(1, 2) for x in (q, k, v))

@@ -1,8 +1,11 @@
 """The gated delta drop-ins: against the definition, against transformers' torch functions, and what they refuse."""
 
+import functools
+
 import pytest
 import torch
 
+import flashdelta
 from flashdelta.compat import fla, flash_qla, flashinfer
 from reference import assert_close, delta_inputs, error, gated_delta
 
@@ -45,7 +48,8 @@ def test_fla_agrees_with_transformers_torch_functions(device):
         theirs = getattr(theirs, "__wrapped__", theirs)  # what stands there may be flash-linear-attention
         keywords = {"g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
         o, final = ours(q, k, v, **keywords)
-        expected, expected_final = theirs(q, k, v, **keywords)
+        # transformers before 5.20 leaves it to the caller to repeat key heads
+        expected, expected_final = theirs(*(x.repeat_interleave(2, 2) for x in (q, k)), v, **keywords)
         assert error(o, expected) < 6e-3 and error(final, expected_final) < 6e-3
 
 
@@ -97,7 +101,21 @@ def test_fla_defaults(device):
     assert_close(o, gated_delta(q, k, v, zero, one)[0], B16)
 
 
+def mtp_inputs(device, tokens=3):
+    """Three sequences over a pool of twelve slots, the second one left out; and what they come to."""
+    q, k, v, _, _ = delta_inputs(3, tokens, 2, 4, device=device, normalised=False)
+    a, b = (torch.randn(3, tokens, 4, device=device).to(B16) for _ in range(2))
+    A_log, dt_bias = torch.randn(4, device=device), torch.randn(4, device=device)
+    pool = torch.randn(12, 4, 128, 128, device=device)
+    slots = torch.tensor([4, -1, 1], dtype=torch.int32, device=device)
+    g = -A_log.exp() * torch.nn.functional.softplus(a.float() + dt_bias)
+    o, states = gated_delta(q, k, v, g, b.float().sigmoid(), pool[slots.long()].transpose(2, 3), l2norm=True)
+    o[1] = 0
+    return (q, k, v, pool, slots, A_log, a, dt_bias, b), o, states.transpose(3, 4)
+
+
 INPUTS = delta_inputs(1, 4, 1, 1)
+MTP = mtp_inputs("cpu")[0]
 MORE = delta_inputs(2, 4, 1, 1)
 CU = torch.tensor([0, 4])
 
@@ -129,6 +147,13 @@ CU = torch.tensor([0, 4])
          initial_state=torch.zeros(1, 1, 128, 128).half()), NotImplementedError, "initial_state=torch.float16"),
         (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU,
          state_indices=CU[:1]), ValueError, "pools of state_indices"),
+        (lambda: flashinfer.gated_delta_rule_mtp(*MTP, cache_replayssm=True), NotImplementedError, "cache_replayssm"),
+        (lambda: flashinfer.gated_delta_rule_mtp(*MTP, replayssm_g=MTP[3]), NotImplementedError, "replayssm_g"),
+        (lambda: flashinfer.gated_delta_rule_mtp(*MTP, ssm_state_indices=MTP[4]), ValueError, "disable_state_update"),
+        (lambda: flashinfer.gated_delta_rule_mtp(*MTP, ssm_state_indices=MTP[4], intermediate_states_buffer=MTP[3],
+         disable_state_update=False), ValueError, "expected one of the two, got both"),
+        (lambda: flashinfer.gated_delta_rule_mtp(*MTP, intermediate_states_buffer=MTP[3]), ValueError,
+         r"expected shape \[3 or more, 3 or more, 4, 128, 128\], got \[12"),
     ],
 )  # fmt: skip
 def test_what_is_refused(call, kind, words):
@@ -244,6 +269,96 @@ def test_flashinfer_decode(device, dtype, pooled):
     expected, states = gated_delta(q, k, v, g, b.float().sigmoid(), before[own], l2norm=True)
     assert_close(o, expected, B16)
     assert_close(pool[own], states[:, -1].transpose(2, 3), B16)
+
+
+@pytest.mark.parametrize("update", [None, True, False])
+@pytest.mark.parametrize("part", [False, True])
+def test_flashinfer_mtp_with_a_buffer(device, update, part):
+    """Every token's state in a buffer, or in a part of a longer one; the pool changes where that is asked for."""
+    inputs, expected, states = mtp_inputs(device)
+    pool = inputs[3]
+    before = pool.clone()
+    buffer = torch.full((4, 5 if part else 3, 4, 128, 128), torch.nan, device=device)
+    o, same = flashinfer.gated_delta_rule_mtp(
+        *inputs, intermediate_states_buffer=buffer[:, :3], disable_state_update=update
+    )
+    assert same is pool
+    assert_close(o, expected, B16)
+    for row in (0, 2):
+        assert_close(buffer[row, :3], states[row], B16)
+    assert buffer[1].isnan().all() and buffer[3].isnan().all() and buffer[:, 3:].isnan().all()
+    if update is False:
+        assert torch.equal(pool[4], buffer[0, 2]) and torch.equal(pool[1], buffer[2, 2])
+        before[[4, 1]] = pool[[4, 1]]
+    assert torch.equal(pool, before)
+
+
+def test_flashinfer_mtp_without_a_buffer(device):
+    """Final states go where they are sent; a sequence that is sent nowhere runs all the same."""
+    inputs, expected, states = mtp_inputs(device)
+    pool = inputs[3]
+    before = pool.clone()
+    assert_close(flashinfer.gated_delta_rule_mtp(*inputs)[0], expected, B16)
+    assert torch.equal(pool, before)
+    to = torch.tensor([7, 8, -1], device=device)
+    o, _ = flashinfer.gated_delta_rule_mtp(*inputs, disable_state_update=False, output_state_indices=to)
+    assert_close(o, expected, B16)
+    assert_close(pool[7], states[0, -1], B16)
+    before[7] = pool[7]
+    assert torch.equal(pool, before)
+    buffer = torch.empty(3, 3, 4, 128, 128, device=device)
+    flashinfer.gated_delta_rule_mtp(
+        *inputs, intermediate_states_buffer=buffer, disable_state_update=False, output_state_indices=to
+    )
+    assert torch.equal(pool, before)
+    flashinfer.gated_delta_rule_mtp(*inputs, disable_state_update=False)
+    assert_close(pool[4], states[0, -1], B16)
+    assert_close(pool[1], states[2, -1], B16)
+
+
+def test_flashinfer_mtp_keeps_states_in_slots(device):
+    inputs, expected, states = mtp_inputs(device)
+    pool = inputs[3]
+    before = pool.clone()
+    each = torch.tensor([[0, 2, 3], [5, 6, 7], [8, 9, 10]], dtype=torch.int32, device=device)
+    o, _ = flashinfer.gated_delta_rule_mtp(*inputs, ssm_state_indices=each, disable_state_update=False)
+    assert_close(o, expected, B16)
+    for row in (0, 2):
+        assert_close(pool[each[row].long()], states[row], B16)
+        before[each[row].long()] = pool[each[row].long()]
+    assert torch.equal(pool, before)
+
+
+def test_flashinfer_decode_of_several_tokens_with_a_buffer(device):
+    (q, k, v, pool, _, A_log, a, dt_bias, b), _, _ = mtp_inputs(device)
+    state, buffer = pool[:3].clone(), torch.empty(3, 3, 4, 128, 128, device=device)
+    inputs = (q, k, v, state, A_log, a, dt_bias, b)
+    o, _ = flashinfer.gated_delta_rule_decode_pretranspose(*inputs, intermediate_states_buffer=buffer)
+    g = -A_log.exp() * torch.nn.functional.softplus(a.float() + dt_bias)
+    expected, states = gated_delta(q, k, v, g, b.float().sigmoid(), pool[:3].transpose(2, 3), l2norm=True)
+    assert_close(o, expected, B16)
+    assert_close(buffer, states.transpose(3, 4), B16)
+    assert torch.equal(state, buffer[:, 2])
+
+
+@pytest.mark.skipif(flashdelta.backends()["emulator"] != "", reason="no emulator in this build")
+def test_flashinfer_mtp_on_the_emulator(monkeypatch):
+    monkeypatch.setattr(
+        flashinfer._core, "gated_delta_forward", functools.partial(flashdelta.gated_delta_forward, backend="emulator")
+    )
+    test_flashinfer_mtp_with_a_buffer("cpu", False, True)
+    test_flashinfer_mtp_without_a_buffer("cpu")
+    test_flashinfer_mtp_keeps_states_in_slots("cpu")
+
+
+def test_flashinfer_mtp_in_a_pool_of_bf16(device):
+    inputs, _, _ = mtp_inputs(device)
+    pool = inputs[3].to(B16)
+    buffer = torch.empty(3, 3, 4, 128, 128, device=device)
+    with pytest.raises(ValueError, match="intermediate_states_buffer: expected torch.bfloat16 like the pool"):
+        flashinfer.gated_delta_rule_mtp(*inputs[:3], pool, *inputs[4:], intermediate_states_buffer=buffer)
+    o, _ = flashinfer.gated_delta_rule_mtp(*inputs[:3], pool, *inputs[4:], disable_state_update=False)
+    assert (o[1] == 0).all() and torch.isfinite(pool).all() and not torch.equal(pool[4], inputs[3].to(B16)[4])
 
 
 def test_flashinfer_decode_k_first(device):

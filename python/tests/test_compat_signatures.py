@@ -41,6 +41,10 @@ FLASHINFER = {  # flashinfer-python 0.7
     "gated_delta_rule_decode_pretranspose": "q k v state A_log a dt_bias b scale=None output=None use_qk_l2norm=True "
     "initial_state=None initial_state_indices=None output_state_indices=None intermediate_states_buffer=None "
     "disable_state_update=False backend='auto'",
+    "gated_delta_rule_mtp": "q k v initial_state initial_state_indices A_log a dt_bias b scale=None output=None "
+    "intermediate_states_buffer=None ssm_state_indices=None disable_state_update=None use_qk_l2norm=True "
+    "output_state_indices=None cache_replayssm=False replayssm_rawv=None replayssm_rawk=None replayssm_g=None "
+    "replayssm_beta=None",
     "gated_delta_rule_decode": "q k v state A_log a dt_bias b scale=None output=None use_qk_l2norm=True backend='auto'",
 }
 # module, the package's file, name, signature

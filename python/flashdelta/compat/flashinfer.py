@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -168,12 +168,11 @@ def gated_delta_rule_decode_pretranspose(
     q, k [B,T,H,K]; v [B,T,HV,V]; state [B,HV,V,K], changed in place, or a pool initial_state with
     initial_state_indices [B]. The gate is -exp(A_log) softplus(a + dt_bias), the step sigmoid(b); a, b [B,T,HV]. A
     negative index leaves its sequence out: output 0, no slot read or written, with bf16 states too.
+    intermediate_states_buffer is as in `gated_delta_rule_mtp`.
 
-    Returns (output, state or the pool). Differs: intermediate_states_buffer and other backends raise.
+    Returns (output, state or the pool). Differs: other backends raise.
     """
     require_tensors(q=q, k=k, v=v, A_log=A_log, a=a, dt_bias=dt_bias, b=b)
-    if intermediate_states_buffer is not None:
-        refuse(_PACKAGE, "intermediate_states_buffer", intermediate_states_buffer, "None")
     if backend not in ("auto", "flashinfer"):
         refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
     if disable_state_update and q.shape[1] == 1:
@@ -186,11 +185,15 @@ def gated_delta_rule_decode_pretranspose(
         raise ValueError("output_state_indices: expected None without a pool, got a tensor")
     states = state if initial_state is None else initial_state
     assert states is not None
-    return _decode(
-        q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk", states, initial_state_indices,
-        output_state_indices,
-        not disable_state_update,
-    )  # fmt: skip
+    step = _Step(q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk", states)
+    if intermediate_states_buffer is None:
+        return _decode(step, initial_state_indices, output_state_indices, not disable_state_update)
+    indices = initial_state_indices
+    if indices is None:
+        indices = torch.arange(q.shape[0], dtype=torch.int32, device=q.device)
+    return _decode_into_buffer(
+        step, intermediate_states_buffer, indices, output_state_indices, not disable_state_update
+    )
 
 
 def gated_delta_rule_decode(
@@ -213,30 +216,155 @@ def gated_delta_rule_decode(
         refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
     if q.shape[1] != 1:
         raise ValueError(f"q: expected one token a sequence, got {q.shape[1]}")
-    return _decode(q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "kv", state, None, None, True)
+    return _decode(_Step(q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "kv", state), None, None, True)
+
+
+def gated_delta_rule_mtp(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    initial_state: Tensor,
+    initial_state_indices: Tensor,
+    A_log: Tensor,
+    a: Tensor,
+    dt_bias: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    output: Tensor | None = None,
+    intermediate_states_buffer: Tensor | None = None,
+    ssm_state_indices: Tensor | None = None,
+    disable_state_update: bool | None = None,
+    use_qk_l2norm: bool = True,
+    output_state_indices: Tensor | None = None,
+    cache_replayssm: bool = False,
+    replayssm_rawv: Tensor | None = None,
+    replayssm_rawk: Tensor | None = None,
+    replayssm_g: Tensor | None = None,
+    replayssm_beta: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Stands for flashinfer.gdn_decode.gated_delta_rule_mtp: a few tokens a sequence, whose states may all be kept.
+
+    q, k [B,T,H,K]; v [B,T,HV,V]; initial_state is a pool [slots,HV,V,K], fp32 or bf16, and sequence i starts from slot
+    initial_state_indices[i]. The gate is -exp(A_log) softplus(a + dt_bias), the step sigmoid(b); a, b [B,T,HV]. The
+    state after the last token goes to slot output_state_indices[i] (initial_state_indices[i] without them) unless
+    disable_state_update; a negative index there leaves the slot alone. None means True, as FlashInfer 0.7 has it.
+
+    The state after each token is kept in intermediate_states_buffer [B or more, T or more, HV,V,K], of the pool's
+    dtype, or in slots ssm_state_indices [B,T] of the pool, which then gets no other state. A negative
+    initial_state_indices[i] leaves its sequence out: output 0, no state read or written.
+
+    Returns (output, pool). Differs: cache_replayssm raises NotImplementedError, so does backward.
+    """
+    require_tensors(
+        q=q, k=k, v=v, initial_state=initial_state, initial_state_indices=initial_state_indices, A_log=A_log, a=a,
+        dt_bias=dt_bias, b=b,
+    )  # fmt: skip
+    if cache_replayssm:
+        refuse(_PACKAGE, "cache_replayssm", True, "cache_replayssm=False, with intermediate_states_buffer")
+    windows = {"rawv": replayssm_rawv, "rawk": replayssm_rawk, "g": replayssm_g, "beta": replayssm_beta}
+    for name, value in windows.items():
+        if value is not None:
+            refuse(_PACKAGE, f"replayssm_{name}", value, "None")
+    update = disable_state_update is False
+    step = _Step(q, k, v, A_log, a, dt_bias, b, scale, output, use_qk_l2norm, "vk", initial_state)
+    if ssm_state_indices is not None:
+        if intermediate_states_buffer is not None:
+            raise ValueError("ssm_state_indices, intermediate_states_buffer: expected one of the two, got both")
+        if not update:
+            raise ValueError("disable_state_update: expected False with ssm_state_indices, got True or None")
+        return _decode(step, initial_state_indices, None, True, ssm_state_indices)
+    if intermediate_states_buffer is not None:
+        return _decode_into_buffer(
+            step, intermediate_states_buffer, initial_state_indices, output_state_indices, update
+        )
+    return _decode(step, initial_state_indices, output_state_indices, update)
+
+
+def _decode_into_buffer(
+    step: _Step, buffer: Tensor, indices: Tensor, out_indices: Tensor | None, update: bool
+) -> tuple[Tensor, Tensor]:
+    """The buffer [B,T,HV,V,K], as a pool of its own, takes the state after every token; the pool the last of them."""
+    batch, tokens = step.q.shape[:2]
+    pool = step.state
+    if buffer.dim() != 5 or buffer.shape[0] < batch or buffer.shape[1] < tokens or buffer.shape[2:] != pool.shape[1:]:
+        expected = f"[{batch} or more, {tokens} or more, {', '.join(map(str, pool.shape[1:]))}]"
+        raise ValueError(f"intermediate_states_buffer: expected shape {expected}, got {list(buffer.shape)}")
+    rows, columns = pool.shape[2:]
+    inner = pool.shape[1] * rows * columns
+    if buffer.stride()[1:] != (inner, rows * columns, columns, 1) or buffer.stride(0) % inner:
+        raise ValueError("intermediate_states_buffer: expected a contiguous buffer, or its first tokens [:, :T]")
+    if buffer.dtype != pool.dtype:
+        raise ValueError(f"intermediate_states_buffer: expected {pool.dtype} like the pool, got {buffer.dtype}")
+    steps = buffer.stride(0) // inner  # more than its shape says where it is a part of a longer one
+    slots = buffer.as_strided(((batch - 1) * steps + tokens, *pool.shape[1:]), buffer.stride()[1:])
+    first = torch.arange(batch, dtype=torch.int32, device=buffer.device) * steps
+    each = first[:, None] + torch.arange(tokens, dtype=torch.int32, device=buffer.device)
+    o, _ = _decode(step, indices, None, True, each, slots)
+    if update:  # a sequence of no tokens ends in the state that it starts from; a negative index leaves it out
+        q, k, v = (x[:, :0] for x in step[:3])
+        gates = torch.empty_like(step.a[:, :0], dtype=torch.float32)
+        last = torch.where(indices < 0, -1, first + (tokens - 1)).int()
+        _core.gated_delta_forward(
+            q,
+            k,
+            v,
+            gates,
+            gates,
+            initial_state=slots,
+            final_state=pool,
+            state_layout="vk",
+            initial_state_indices=last,
+            final_state_indices=indices if out_indices is None else out_indices,
+        )
+    return o, pool
+
+
+class _Step(NamedTuple):
+    """What a decode call computes from, whatever it does with states."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    A_log: Tensor
+    a: Tensor
+    dt_bias: Tensor
+    b: Tensor
+    scale: float | None
+    output: Tensor | None
+    l2norm: bool
+    layout: _core.StateLayout
+    state: Tensor
 
 
 def _decode(
-    q: Tensor, k: Tensor, v: Tensor, A_log: Tensor, a: Tensor, dt_bias: Tensor, b: Tensor, scale: float | None,
-    output: Tensor | None, l2norm: bool, layout: _core.StateLayout, state: Tensor, indices: Tensor | None,
-    out_indices: Tensor | None, update: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    step: _Step,
+    indices: Tensor | None,
+    out_indices: Tensor | None,
+    update: bool,
+    token_indices: Tensor | None = None,
+    to: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """token_indices: where states go, in `to` or else in the pool of the first ones, instead of the last one there."""
+    q, state = step.q, step.state
     _check_states(state=state)
+    if update and out_indices is not None:  # a negative one leaves its slot alone; the sequence is still run
+        token_indices = torch.full(q.shape[:2], -1, dtype=out_indices.dtype, device=q.device)
+        token_indices[:, -1:] = out_indices[:, None]
     o = _core.gated_delta_forward(
         rows(q),
-        rows(k),
-        rows(v),
-        A_log=float_or(A_log, q.dtype),
-        a=float_or(a, q.dtype),
-        dt_bias=float_or(dt_bias, q.dtype),
-        b=float_or(b, q.dtype),
-        scale=scale,
+        rows(step.k),
+        rows(step.v),
+        A_log=float_or(step.A_log, q.dtype),
+        a=float_or(step.a, q.dtype),
+        dt_bias=float_or(step.dt_bias, q.dtype),
+        b=float_or(step.b, q.dtype),
+        scale=step.scale,
         initial_state=state,
-        final_state=state if update else None,
-        state_layout=layout,
+        final_state=(state if to is None else to) if update else None,
+        state_layout=step.layout,
         initial_state_indices=indices,
-        final_state_indices=out_indices,
-        qk_l2norm=l2norm,
-        o=output,
+        token_state_indices=token_indices,
+        qk_l2norm=step.l2norm,
+        o=step.output,
     ).o
     return o, state

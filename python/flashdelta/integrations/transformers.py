@@ -2,8 +2,10 @@
 
 Attention goes through transformers' registry: a model runs it with `attn_implementation="fdelta"`. The gated delta
 rule goes through the functions that the Qwen3-Next and Qwen3.5 layers call, which `enable()` exchanges, for every model
-in the process. So does the short convolution before it, for packed sequences alone: transformers refuses those where
-the package causal_conv1d is not there, and flashdelta's stand-in keeps the sequences apart.
+in the process. So do, on a card, the short convolution before it and the gated norm after it, each in one pass over
+memory where transformers' torch functions take several and turn the channels round twice (Triton does it, which comes
+with torch; without it, under torch.compile and where gradients are asked for, transformers' own stay). On every device
+the convolution keeps packed sequences apart, which transformers refuses where causal_conv1d is not there.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ from transformers.masking_utils import causal_mask_function
 from .. import _core
 from ..compat import fla
 from ..compat._common import rows
+from . import _layers
 
 NAME = "fdelta"  # transformers takes every name with "flash" in it for a build of flash-attn
 _MODULES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
 _originals: list[tuple[Any, str, Any]] = []
 
 
-def enable() -> None:
+def enable(layers: bool = True) -> None:
     """Registers the attention and exchanges the gated delta functions. A second call changes nothing.
+
+    layers=False leaves a layer's convolution (but for packed sequences) and norm to transformers.
 
     Raises ImportError where this transformers has none of the models' functions.
     """
@@ -48,7 +53,12 @@ def enable() -> None:
             ("torch_recurrent_gated_delta_rule", _delta_rule(fla.fused_recurrent_gated_delta_rule)),
         ):
             _exchange(module, name, function)
-        _exchange(module, "causal_conv1d_fn", _packed_convolution(module.causal_conv1d_fn))
+        _exchange(module, "causal_conv1d_fn", _convolution(module.causal_conv1d_fn, layers))
+        norms: list[Any] = [
+            x for name, x in vars(module).items() if name.endswith("RMSNormGated") and isinstance(x, type)
+        ]
+        for norm in norms if layers else ():
+            _exchange(norm, "forward", _gated_norm(norm.forward))
     if not _originals:
         raise ImportError(
             "transformers: expected one with the gated delta functions of Qwen3-Next or Qwen3.5 (5.17 on)"
@@ -64,11 +74,11 @@ def disable() -> None:
         registry._global_mapping.pop(NAME, None)
 
 
-def _exchange(module: Any, name: str, function: Callable[..., Any]) -> None:
-    if hasattr(module, name):
-        original = getattr(module, name)
-        _originals.append((module, name, original))
-        setattr(module, name, functools.wraps(original)(function))
+def _exchange(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    if hasattr(owner, name):
+        original = getattr(owner, name)
+        _originals.append((owner, name, original))
+        setattr(owner, name, functools.wraps(original)(function))
 
 
 # ---- Attention ----
@@ -227,16 +237,29 @@ def _delta_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _packed_convolution(original: Callable[..., Any]) -> Callable[..., Any]:
+def _convolution(original: Callable[..., Any], always: bool) -> Callable[..., Any]:
     def convolution(
         hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None, **kwargs: Any
     ) -> Tensor:
         sequence = _sequence_of_token(kwargs, hidden_states)
+        known = activation in (None, "silu", "swish")
+        if known and (always or sequence is not None) and _layers.available(hidden_states, weight, bias):
+            return _layers.short_convolution(hidden_states, weight, bias, activation is not None, sequence)
         if sequence is None:
             return original(hidden_states, weight, bias, activation=activation, **kwargs)
         return _separate_convolution(hidden_states, weight, bias, activation, sequence)
 
     return convolution
+
+
+def _gated_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(self: Any, hidden_states: Tensor, gate: Tensor) -> Tensor:
+        if hidden_states.dim() == 2 and self.activation == "silu" and hidden_states.shape == gate.shape:
+            if _layers.available(hidden_states, gate, self.weight):
+                return _layers.gated_norm(hidden_states, gate, self.weight, self.variance_epsilon)
+        return original(self, hidden_states, gate)
+
+    return forward
 
 
 def _sequence_of_token(kwargs: dict[str, Any], hidden_states: Tensor) -> Tensor | None:
