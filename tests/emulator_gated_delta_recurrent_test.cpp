@@ -24,7 +24,7 @@ void expect_right_token_by_token(Call& call, uint32_t seed = 1) {
   ASSERT_TRUE(choose_gated_delta_kernels(problem, sm120, &kernels).ok());
   ASSERT_NE(kernels.recurrent, nullptr);
   size_t bytes = 1;
-  ASSERT_TRUE(gated_delta_forward_workspace_on(problem, sm120, &bytes).ok());
+  ASSERT_TRUE(gated_delta_forward_workspace_on(problem, sm120, 170, &bytes).ok());
   EXPECT_EQ(bytes, 0u);
   expect_right_on_emulator(call, seed);
 }

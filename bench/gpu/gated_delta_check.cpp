@@ -3,12 +3,13 @@
 //   gated_delta_check check          hostile shapes against a float64 recurrence on the card; exits 1 on an error
 //   gated_delta_check time [RUNS]    the benchmark's shapes: medians in ms by kind of context parallelism, held to
 //   SM120's residency and not, and errors
+//   gated_delta_check kernels [RUNS] each kernel's median alone, for shapes whose parts are composed
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "bench/gpu/gated_delta_reference.h"
-#include "bench/gpu/runtime_device.hpp"
+#include "bench/gpu/timing_device.hpp"
 #include "device/gated_delta_forward.hpp"
 
 namespace {
@@ -22,6 +23,7 @@ struct Shape {
   Gates gates = Gates::mixed;
   int dim_k = 128, dim_v = 128;
   bool fp16 = false, initial = true;
+  bool composes = false;  // by exact alone
 };
 
 class Memory {
@@ -139,7 +141,7 @@ void must(const Status& status) {
 // The median of `runs` after three, in ms; 0 runs: one call, untimed.
 double run(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, int runs) {
   size_t bytes = 0;
-  must(gated_delta_forward_workspace_on(p, arch, &bytes));
+  must(gated_delta_forward_workspace_on(p, arch, device.info().sm_count, &bytes));
   const Memory workspace(bytes);
   const auto call = [&] { must(gated_delta_forward_on(device, arch, p, workspace.get(), nullptr)); };
   for (int i = 0; i < (runs > 0 ? 3 : 1); i++) call();
@@ -179,6 +181,12 @@ int check(Device& device) {
       {2, 1, {8192, 100}, Gates::decaying},
       {1, 3, {32768}, Gates::decaying},
       {2, 2, {5000}, Gates::resets},
+      {2, 4, {32768}, Gates::zero, 128, 128, false, true, true},
+      {2, 4, {32768}, Gates::mixed, 128, 128, false, true, true},
+      {2, 4, {20000, 5, 0, 12345}, Gates::mixed, 128, 128, false, true, true},
+      {1, 2, {9000, 3000}, Gates::zero, 72, 200, false, true, true},
+      {1, 2, {9000}, Gates::resets, 256, 256, false, true, true},
+      {2, 2, {16384}, Gates::zero, 64, 64, false, true, true},
   };
   int failures = 0;
   uint32_t seed = 1;
@@ -187,7 +195,7 @@ int check(Device& device) {
       s.fp16 = fp16, s.initial = !s.initial;
       const Problem problem(s, seed++);
       GatedDeltaProblem p = problem.problem();
-      if (seed % 4 < 2) p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
+      if (seed % 4 < 2 && !s.composes) p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
       run(device, *parse_arch("sm120"), p, 0);
       const auto [o, state] = problem.errors();
       const double most = fp16 ? 1e-3 : 5e-3;
@@ -203,8 +211,17 @@ int check(Device& device) {
 }
 
 int time_all(Device& device, int runs) {
-  const Shape shapes[] = {{16, 3, {32768}}, {16, 3, {8192}}, {16, 3, {8192, 8192, 8192, 8192}}, {16, 2, {32768}},
-                          {16, 4, {32768}}, {2, 4, {32768}}, {16, 3, std::vector<int>(8, 1024)}};
+  const Shape shapes[] = {{16, 3, {32768}},
+                          {16, 3, {8192}},
+                          {16, 3, {8192, 8192, 8192, 8192}},
+                          {16, 2, {32768}},
+                          {16, 4, {32768}},
+                          {2, 4, {32768}},
+                          {16, 3, std::vector<int>(8, 1024)},
+                          {2, 4, {4096}},
+                          {2, 4, {28672, 4096}},
+                          {4, 4, {32768}},
+                          {4, 1, {32768}}};
   std::printf("%-12s %-10s %-9s | held to SM120's residency: %9s %9s %11s | free: %9s %11s | %9s %9s\n", "heads",
               "lengths", "gates", "off", "exact", "decay_start", "exact", "decay_start", "o", "state");
   const ArchProfile& sm120 = *parse_arch("sm120");
@@ -234,11 +251,33 @@ int time_all(Device& device, int runs) {
   return 0;
 }
 
+int time_kernels(Device& device, int runs) {
+  const Shape shapes[] = {{2, 4, {32768}}, {2, 4, {4096}}, {4, 4, {32768}}, {4, 1, {32768}}};
+  for (Shape s : shapes) {
+    for (Gates gates : {Gates::mixed, Gates::decaying, Gates::zero}) {
+      s.gates = gates;
+      const Problem problem(s, 7);
+      for (auto parallel : {FLASHDELTA_CONTEXT_PARALLEL_OFF, FLASHDELTA_CONTEXT_PARALLEL_EXACT}) {
+        GatedDeltaProblem p = problem.problem();
+        p.context_parallel = parallel;
+        TimingDevice timing(device);
+        run(timing, *parse_arch("sm120"), p, runs);
+        const char* names[] = {"mixed", "decaying", "zero"};
+        std::printf("%d/%d, %zux%d, %s, %s\n", s.heads_k, s.heads_k * s.group, s.lengths.size(), s.lengths[0],
+                    names[static_cast<int>(gates)], parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF ? "off" : "exact");
+        timing.print();
+      }
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   RuntimeDevice device;
   std::printf("%s\n", device.info().name.c_str());
   if (argc > 1 && std::string(argv[1]) == "time") return time_all(device, argc > 2 ? std::atoi(argv[2]) : 21);
+  if (argc > 1 && std::string(argv[1]) == "kernels") return time_kernels(device, argc > 2 ? std::atoi(argv[2]) : 11);
   return check(device);
 }

@@ -65,7 +65,7 @@ Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vec
   p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
   CountingDevice device;
   size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *r.arch, &bytes));
+  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *r.arch, 1, &bytes));
   void* workspace = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(device.allocate(bytes, &workspace));
   const Status status = gated_delta_forward_on(device, *r.arch, p, workspace, nullptr);
@@ -134,7 +134,7 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                .binding = ""};
   const auto parts = [&](flashdelta_context_parallel parallel) {
     shape.context_parallel = parallel;
-    return gated_delta_segments(shape, blocks, places);
+    return gated_delta_parts(shape, kernels, device.sm_count).most;
   };
   forecast->parts_exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
   forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);

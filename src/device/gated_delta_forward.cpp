@@ -18,6 +18,19 @@ int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
   return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
 
+// The row of a summary or a scan that goes with a forward row.
+template <class Row, size_t N>
+const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& forward, const ArchProfile& arch) {
+  for (const Row& row : rows) {
+    if (row.config.dim_k != forward.dim_k || row.config.shared_bytes() > arch.shared_bytes_block) continue;
+    if constexpr (requires { row.config.element; }) {
+      if (row.config.element != forward.element) continue;
+    }
+    return &row;
+  }
+  return nullptr;
+}
+
 // The row of a table that holds the key size with the least padding.
 template <class Row, size_t N>
 const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch) {
@@ -90,6 +103,8 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile&
       gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
     return not_supported("q: over 2^31 blocks of chunks and heads");
   }
+  kernels->summary = with_forward(gated_delta_summary_rows, kernels->forward->config, arch);
+  kernels->scan = with_forward(gated_delta_scan_rows, kernels->forward->config, arch);
   return {};
 }
 
@@ -98,19 +113,11 @@ int64_t gated_delta_chunk_slots(const GatedDeltaProblem& p) {
   return p.sequences == 0 ? 0 : p.tokens / gated_delta_chunk + p.sequences;
 }
 
-namespace {
-
-size_t workspace_bytes(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels) {
-  if (kernels.recurrent != nullptr) return 0;
-  return static_cast<size_t>(gated_delta_chunk_slots(p) * p.heads_v * gated_delta_record_bytes);
-}
-
-}  // namespace
-
-Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, size_t* bytes) {
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
+                                        size_t* bytes) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
-  *bytes = workspace_bytes(p, kernels);
+  *bytes = gated_delta_workspace(p, kernels, gated_delta_parts(p, kernels, sm_count)).total;
   return {};
 }
 
@@ -119,6 +126,10 @@ Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, cons
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   if (kernels.recurrent != nullptr) return device.prepare(kernel_name(*kernels.recurrent));
   FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.prepare)));
+  if (gated_delta_parts(p, kernels, device.info().sm_count).composed()) {
+    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.summary)));
+    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.scan)));
+  }
   return device.prepare(kernel_name(*kernels.forward));
 }
 
@@ -126,21 +137,46 @@ Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const Gat
                               void* stream) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
+  const GatedDeltaParts parts = gated_delta_parts(p, kernels, device.info().sm_count);
+  return gated_delta_forward_in_parts(device, arch, p, kernels, parts, workspace, stream);
+}
+
+namespace {
+
+// Makes the states before parts: the summaries of all parts, and the scan over them.
+Status compose(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
+               int64_t numbers, const GatedDeltaForwardParams& params, const GatedDeltaWorkspace& layout,
+               void* stream) {
+  const std::vector<Region> summary = gated_delta_summary_regions(p, params.records, layout);
+  FLASHDELTA_RETURN_IF_ERROR(
+      launch(device, arch, *kernels.summary, numbers * p.heads_v * params.summary_blocks, params, summary, stream));
+  const std::vector<Region> scan = gated_delta_scan_regions(p, params.records, layout);
+  const int64_t slices = params.columns / GatedDeltaScanConfig::columns;
+  return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream);
+}
+
+}  // namespace
+
+Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p,
+                                    const GatedDeltaKernels& kernels, const GatedDeltaParts& parts, void* workspace,
+                                    void* stream) {
   if (kernels.recurrent != nullptr) {
     const GatedDeltaRecurrentConfig& config = kernels.recurrent->config;
     return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v()),
                   gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
   }
-  const size_t bytes = workspace_bytes(p, kernels);
-  GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels.forward->config, workspace);
-  const int64_t whole = blocks(p, kernels.forward->config.block_v);
-  params.segments = gated_delta_segments(p, whole, int64_t{device.info().sm_count} * kernels.forward->resident_blocks);
-  params.segment_threshold = static_cast<float>(gated_delta_segment_threshold(p));
-  const std::vector<Region> before = gated_delta_prepare_regions(p, workspace, bytes);
-  FLASHDELTA_RETURN_IF_ERROR(
-      launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params, before, stream));
-  const std::vector<Region> after = gated_delta_forward_regions(p, workspace, bytes);
-  return launch(device, arch, *kernels.forward, whole * params.segments, params, after, stream);
+  const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
+  const GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);
+  FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params,
+                                    gated_delta_prepare_regions(p, workspace, layout), stream));
+  int64_t count = blocks(p, kernels.forward->config.block_v) * parts.most;
+  if (parts.composed()) {
+    const int64_t numbers = gated_delta_part_slots(p, parts).numbers;
+    FLASHDELTA_RETURN_IF_ERROR(compose(device, arch, p, kernels, numbers, params, layout, stream));
+    count = numbers * p.heads_v * params.value_blocks;
+  }
+  return launch(device, arch, *kernels.forward, count, params, gated_delta_forward_regions(p, workspace, layout),
+                stream);
 }
 
 }  // namespace flashdelta

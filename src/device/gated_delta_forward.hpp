@@ -11,10 +11,12 @@
 
 namespace flashdelta {
 
-// The kernels of one call: prepare and forward, or recurrent.
+// The kernels of one call: prepare and forward, with summary and scan between them where parts are composed; or
+// recurrent.
 struct GatedDeltaKernels {
   const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
-  const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
+  const GatedDeltaRow<GatedDeltaForwardConfig>*forward = nullptr, *summary = nullptr;
+  const GatedDeltaRow<GatedDeltaScanConfig>* scan = nullptr;
   const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent = nullptr;
 };
 
@@ -28,8 +30,9 @@ Status gated_delta_forward_supported(const GatedDeltaProblem& problem);
 Status choose_gated_delta_kernels(const GatedDeltaProblem& problem, const ArchProfile& arch,
                                   GatedDeltaKernels* kernels);
 
-// Bytes of device memory that the launches share; 0 is possible.
-Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, size_t* bytes);
+// Bytes of device memory that the launches share on a card of sm_count multiprocessors; 0 is possible.
+Status gated_delta_forward_workspace_on(const GatedDeltaProblem& problem, const ArchProfile& arch, int sm_count,
+                                        size_t* bytes);
 
 // Loads the kernels of a call, which a stream that is being captured may not do.
 Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem);
@@ -43,13 +46,37 @@ inline constexpr int64_t gated_delta_record_bytes = [] {
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 
-// The most parts of a sequence that run side by side, with `blocks` blocks a part and room for `resident` at a time;
-// and the logarithm of what may be left of a state before a part that starts from nothing.
-int gated_delta_segments(const GatedDeltaProblem& problem, int64_t blocks, int64_t resident);
+// Into what parts a call's sequences may be cut, to run side by side.
+struct GatedDeltaParts {
+  int most = 1;  // of one sequence
+  // Chunks of a part, where the states before parts are composed (cuda/gated_delta/parts.cuh); 0: parts start early, or
+  // the part before goes on (segments.cuh).
+  int64_t chunks = 0;
+
+  bool composed() const { return chunks > 0; }
+};
+
+// The parts that are fastest on a card of sm_count multiprocessors.
+GatedDeltaParts gated_delta_parts(const GatedDeltaProblem& problem, const GatedDeltaKernels& kernels, int sm_count);
+
+// The logarithm of what may be left of a state before a part that starts from nothing.
 double gated_delta_segment_threshold(const GatedDeltaProblem& problem);
 
-GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem,
-                                                   const GatedDeltaForwardConfig& config, void* workspace);
+// What lies in the workspace, one after the other: bytes, of whole lines.
+struct GatedDeltaWorkspace {
+  size_t records = 0, starts = 0, transitions = 0, total = 0;
+};
+GatedDeltaWorkspace gated_delta_workspace(const GatedDeltaProblem& problem, const GatedDeltaKernels& kernels,
+                                          const GatedDeltaParts& parts);
+
+// Numbers for parts that the forward kernel's blocks have, and places for the states before them.
+struct GatedDeltaPartSlots {
+  int64_t numbers, states;
+};
+GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& problem, const GatedDeltaParts& parts);
+
+GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem, const GatedDeltaKernels& kernels,
+                                                   const GatedDeltaParts& parts, void* workspace);
 
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& problem,
                                                        const GatedDeltaRecurrentConfig& config);
@@ -58,5 +85,10 @@ GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& 
 // device memory, aligned to 256 bytes. Allocates nothing, reads nothing back.
 Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem,
                               void* workspace, void* stream);
+
+// The same in parts that the caller chooses.
+Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem,
+                                    const GatedDeltaKernels& kernels, const GatedDeltaParts& parts, void* workspace,
+                                    void* stream);
 
 }  // namespace flashdelta

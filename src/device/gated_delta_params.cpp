@@ -64,9 +64,22 @@ bool vectors_aligned(const States& states) {
 
 }  // namespace
 
-GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, const GatedDeltaForwardConfig& config,
-                                                   void* workspace) {
-  return call_params(p, config.block_v, workspace);
+GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
+                                                   const GatedDeltaParts& parts, void* workspace) {
+  GatedDeltaForwardParams out = call_params(p, kernels.forward->config.block_v, workspace);
+  out.segments = parts.most;
+  out.segment_threshold = static_cast<float>(gated_delta_segment_threshold(p));
+  if (!parts.composed()) return out;
+  const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
+  const int block_v = kernels.summary->config.block_v;
+  const auto blocks = [&](int64_t columns) { return static_cast<int32_t>((columns + block_v - 1) / block_v); };
+  out.part_chunks = static_cast<int32_t>(parts.chunks);
+  out.summary_blocks_v = blocks(p.dim_v);
+  out.summary_blocks = out.summary_blocks_v + blocks(kernels.summary->config.dim_k);
+  out.columns = out.summary_blocks_v * block_v;
+  out.starts = reinterpret_cast<float*>(out.records + layout.records);
+  out.transitions = reinterpret_cast<float*>(out.records + layout.records + layout.starts);
+  return out;
 }
 
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& p,

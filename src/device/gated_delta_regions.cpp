@@ -38,38 +38,67 @@ void add_gates(const GatedDeltaProblem& p, std::vector<Region>* regions) {
   if (p.dt_bias) regions->push_back(region("dt_bias", p.dt_bias.data, p.heads_v, dtype_size(p.dt_bias.dtype)));
 }
 
+// Where sequences and their states lie.
+void add_lengths(const GatedDeltaProblem& p, std::vector<Region>* regions) {
+  if (p.cu_seqlens) regions->push_back(ints_region("cu_seqlens", p.cu_seqlens, p.sequences + 1));
+  if (p.initial_indices) regions->push_back(ints_region("initial_state_indices", p.initial_indices, p.sequences));
+  if (p.final_indices) regions->push_back(ints_region("final_state_indices", p.final_indices, p.sequences));
+}
+
 }  // namespace
 
-std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void* workspace, size_t bytes) {
+std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void* workspace,
+                                                const GatedDeltaWorkspace& layout) {
   std::vector<Region> regions = {
       rows_region("q", p, p.q, p.heads_k, p.dim_k),
       rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      {workspace, bytes, "workspace", true, false},
+      {workspace, layout.records, "records", true, false},
   };
   add_gates(p, &regions);
-  if (p.cu_seqlens) regions.push_back(ints_region("cu_seqlens", p.cu_seqlens, p.sequences + 1));
+  add_lengths(p, &regions);
   return regions;
 }
 
-std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& p, void* workspace, size_t bytes) {
+std::vector<Region> gated_delta_summary_regions(const GatedDeltaProblem& p, void* workspace,
+                                                const GatedDeltaWorkspace& layout) {
   std::vector<Region> regions = {
-      rows_region("q", p, p.q, p.heads_k, p.dim_k), rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      rows_region("v", p, p.v, p.heads_v, p.dim_v), rows_region("o", p, p.o, p.heads_v, p.dim_v, true),
-      {workspace, bytes, "workspace", false, true},
+      rows_region("k", p, p.k, p.heads_k, p.dim_k),
+      rows_region("v", p, p.v, p.heads_v, p.dim_v),
+      {workspace, layout.records, "records", false, true},
+      {static_cast<char*>(workspace) + layout.records, layout.total - layout.records, "parts", true, false},
+  };
+  if (p.initial) regions.push_back(states_region("initial_state", p, p.initial, false));
+  add_lengths(p, &regions);
+  return regions;
+}
+
+std::vector<Region> gated_delta_scan_regions(const GatedDeltaProblem& p, void* workspace,
+                                             const GatedDeltaWorkspace& layout) {
+  std::vector<Region> regions = {
+      {static_cast<char*>(workspace) + layout.records, layout.total - layout.records, "parts", true, true},
+  };
+  add_lengths(p, &regions);
+  return regions;
+}
+
+std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& p, void* workspace,
+                                                const GatedDeltaWorkspace& layout) {
+  std::vector<Region> regions = {
+      rows_region("q", p, p.q, p.heads_k, p.dim_k),        rows_region("k", p, p.k, p.heads_k, p.dim_k),
+      rows_region("v", p, p.v, p.heads_v, p.dim_v),        rows_region("o", p, p.o, p.heads_v, p.dim_v, true),
+      {workspace, layout.total, "workspace", false, true},
   };
   const bool in_place = p.initial && p.final && p.initial.data == p.final.data;
   if (p.initial) regions.push_back(states_region("initial_state", p, p.initial, false));
   if (in_place) regions.back().written = true;
   if (p.final && !in_place) regions.push_back(states_region("final_state", p, p.final, true));
   if (p.checkpoints) regions.push_back(states_region("checkpoints", p, p.checkpoints, true));
-  if (p.cu_seqlens) regions.push_back(ints_region("cu_seqlens", p.cu_seqlens, p.sequences + 1));
-  if (p.initial_indices) regions.push_back(ints_region("initial_state_indices", p.initial_indices, p.sequences));
-  if (p.final_indices) regions.push_back(ints_region("final_state_indices", p.final_indices, p.sequences));
+  add_lengths(p, &regions);
   return regions;
 }
 
 std::vector<Region> gated_delta_recurrent_regions(const GatedDeltaProblem& p) {
-  std::vector<Region> regions = gated_delta_forward_regions(p, nullptr, 0);
+  std::vector<Region> regions = gated_delta_forward_regions(p, nullptr, {});
   add_gates(p, &regions);
   const int64_t indices = p.sequences == 0 ? 0 : (p.sequences - 1) * p.token_indices.row_stride + p.token_slots;
   if (p.token_indices) regions.push_back(ints_region("token_state_indices", p.token_indices, indices));

@@ -3,14 +3,19 @@
 
 #include <vector>
 
-#include "core/problem.hpp"
-#include "device/device.hpp"
+#include "device/gated_delta_forward.hpp"
 
 namespace flashdelta {
 
-// The workspace is written by the preparation and read after it.
-std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& problem, void* workspace, size_t bytes);
-std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& problem, void* workspace, size_t bytes);
+// Of the workspace, records are written by the preparation, and states and transitions by summary and scan.
+std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& problem, void* workspace,
+                                                const GatedDeltaWorkspace& layout);
+std::vector<Region> gated_delta_summary_regions(const GatedDeltaProblem& problem, void* workspace,
+                                                const GatedDeltaWorkspace& layout);
+std::vector<Region> gated_delta_scan_regions(const GatedDeltaProblem& problem, void* workspace,
+                                             const GatedDeltaWorkspace& layout);
+std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& problem, void* workspace,
+                                                const GatedDeltaWorkspace& layout);
 
 std::vector<Region> gated_delta_recurrent_regions(const GatedDeltaProblem& problem);
 

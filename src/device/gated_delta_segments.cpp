@@ -1,5 +1,5 @@
-// Context parallelism: into how many parts a call's sequences may be cut. Gates decide on the card which parts there
-// are (cuda/gated_delta/segments.cuh); this decides how many there may be, and where none may.
+// Context parallelism: into how many parts a call's sequences may be cut. Gates decide on the card what is done about
+// the states before parts (cuda/gated_delta/segments.cuh and parts.cuh); this decides how many parts there may be.
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +7,9 @@
 
 namespace flashdelta {
 namespace {
+
+constexpr int kMostParts = 32;
+constexpr int64_t kMostBlocks = INT32_MAX;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -25,6 +28,103 @@ bool states_overlap(const GatedDeltaProblem& p) {
   return initial < final_end && final < initial_end;
 }
 
+// Parts that start early: with `blocks` blocks a part and room for `resident` at a time.
+int parts_that_start_early(const GatedDeltaProblem& p, int64_t blocks, int64_t resident) {
+  // Of FlashQLA's public benchmark, a token. Wrong for a call, it makes too few parts, or some that are not used.
+  constexpr double kUsualDecay = 0.05;
+  if (blocks == 0 || states_overlap(p)) return 1;
+  const auto early =
+      static_cast<int64_t>(std::ceil(-gated_delta_segment_threshold(p) / (kUsualDecay * gated_delta_chunk)));
+  const int64_t chunks = ceil_div(p.max_tokens, gated_delta_chunk);
+  int best = 1;
+  // In chunks one after another. A twentieth less pays for what parts cost themselves.
+  int64_t least = ceil_div(blocks, resident) * chunks * 19 / 20;
+  for (int s = 2; s <= kMostParts && chunks / s / 2 >= early && blocks * s <= kMostBlocks; s++) {
+    const int64_t time = ceil_div(blocks * s, resident) * (ceil_div(chunks, s) + early);
+    if (time < least) best = s, least = time;
+  }
+  return best;
+}
+
+// What composing costs where no state fades, in chunks of the forward kernel one after another.
+class CompositionModel {
+ public:
+  CompositionModel(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count)
+      : p_(p),
+        total_(p.cu_seqlens ? ceil_div(p.tokens, gated_delta_chunk)
+                            : p.sequences * ceil_div(p.tokens, gated_delta_chunk)),
+        blocks_(p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v)),
+        places_(int64_t{sm_count} * kernels.forward->resident_blocks),
+        summary_blocks_(p.heads_v * (ceil_div(p.dim_v, kernels.summary->config.block_v) +
+                                     ceil_div(kernels.summary->config.dim_k, kernels.summary->config.block_v))),
+        summary_places_(int64_t{sm_count} * kernels.summary->resident_blocks),
+        scan_blocks_(p.heads_v * ceil_div(p.dim_v, GatedDeltaScanConfig::columns)),
+        scan_places_(int64_t{sm_count} * kernels.scan->resident_blocks) {}
+
+  // The longest sequence has `longest` chunks, and as many others as there is room for are as long.
+  double without(int64_t longest) const {
+    return std::max(rounds(long_ones(longest) * blocks_, places_) * static_cast<double>(longest),
+                    busy(blocks_, places_, total_));
+  }
+
+  double with(int64_t longest, int64_t part) const {
+    const int64_t count = ceil_div(longest, part), sequences = long_ones(longest);
+    const int64_t numbers = gated_delta_part_slots(p_, {1, part}).numbers;
+    const double others = busy(blocks_, places_, std::max<int64_t>(total_ - sequences * longest, 0));
+    // Blocks that find nothing to do take about a chunk's time as well.
+    const double idle = kLaunches + rounds(numbers * summary_blocks_, summary_places_) +
+                        rounds(p_.sequences * scan_blocks_, scan_places_);
+    const double step = static_cast<double>(std::min(part, longest));
+    const double forward = rounds(sequences * count * blocks_, places_) * step + others;
+    if (count == 1) return forward + idle;
+    const double summary = rounds(sequences * (count - 1) * summary_blocks_, summary_places_) * step;
+    const double scan = rounds(sequences * scan_blocks_, scan_places_) * static_cast<double>(count - 1);
+    return forward + kSummaryStep * summary + kScanStep * scan + idle;
+  }
+
+ private:
+  // Measured on an H200, but for the first, which is an SM120's: there products alone bound a chunk.
+  static constexpr double kSummaryStep = 1.3;
+  static constexpr double kLaunches = 10;  // summary and scan, and the initial state's way through the workspace
+  static constexpr double kScanStep = 2;
+
+  static double rounds(int64_t blocks, int64_t places) { return static_cast<double>(ceil_div(blocks, places)); }
+  static double busy(int64_t blocks, int64_t places, int64_t chunks) {
+    return static_cast<double>(blocks * chunks) / static_cast<double>(places);
+  }
+  int64_t long_ones(int64_t longest) const {
+    return std::clamp<int64_t>(total_ / std::max<int64_t>(longest, 1), 1, p_.sequences);
+  }
+
+  const GatedDeltaProblem& p_;
+  const int64_t total_, blocks_, places_, summary_blocks_, summary_places_, scan_blocks_, scan_places_;
+};
+
+// Chunks of a composed part, or 0. Never where a call without it could be faster: parts wait for summaries and scan.
+int64_t composed_chunks(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+  constexpr int64_t kFewest = 8;  // chunks of a part
+  constexpr double kGain = 0.95;
+  if (p.context_parallel != FLASHDELTA_CONTEXT_PARALLEL_EXACT || p.sequences == 0) return 0;
+  if (kernels.summary == nullptr || kernels.scan == nullptr) return 0;
+  const int64_t longest = ceil_div(p.max_tokens, gated_delta_chunk);
+  // Where lengths are not known, one sequence may have all tokens, or all may have as many.
+  const bool known = !p.cu_seqlens || p.max_tokens < p.tokens;
+  const int64_t shortest = known ? longest : ceil_div(longest, p.sequences);
+  const CompositionModel model(p, kernels, sm_count);
+  int64_t best = 0;
+  double least = model.without(longest) * kGain;
+  for (int parts = 2; parts <= kMostParts; parts++) {
+    const int64_t part = ceil_div(longest, parts);
+    if (part < kFewest) break;
+    const double time = model.with(longest, part);
+    if (time >= least || model.with(shortest, part) > model.without(shortest) * (2 - kGain)) continue;
+    const int64_t numbers = gated_delta_part_slots(p, {parts, part}).numbers;
+    if (numbers * p.heads_v * (p.dim_v + 2 * p.dim_k) / 16 > kMostBlocks) continue;
+    best = part, least = time;
+  }
+  return best;
+}
+
 }  // namespace
 
 double gated_delta_segment_threshold(const GatedDeltaProblem& p) {
@@ -32,23 +132,36 @@ double gated_delta_segment_threshold(const GatedDeltaProblem& p) {
   return p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_DECAY_START ? p.decay_threshold : kUnderFp32;
 }
 
-int gated_delta_segments(const GatedDeltaProblem& p, int64_t blocks, int64_t resident) {
-  // Of FlashQLA's public benchmark, a token. Wrong for a call, it makes too few parts, or some that are not used.
-  constexpr double kUsualDecay = 0.05;
-  constexpr int kMostSegments = 32;
-  constexpr int64_t kMostBlocks = INT32_MAX;
-  if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || blocks == 0 || states_overlap(p)) return 1;
-  const auto early =
-      static_cast<int64_t>(std::ceil(-gated_delta_segment_threshold(p) / (kUsualDecay * gated_delta_chunk)));
-  const int64_t chunks = ceil_div(p.max_tokens, gated_delta_chunk);
-  int best = 1;
-  // In chunks one after another. A twentieth less pays for what parts cost themselves.
-  int64_t least = ceil_div(blocks, resident) * chunks * 19 / 20;
-  for (int s = 2; s <= kMostSegments && chunks / s / 2 >= early && blocks * s <= kMostBlocks; s++) {
-    const int64_t time = ceil_div(blocks * s, resident) * (ceil_div(chunks, s) + early);
-    if (time < least) best = s, least = time;
-  }
-  return best;
+GatedDeltaParts gated_delta_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+  if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || kernels.recurrent != nullptr) return {};
+  const int64_t part = composed_chunks(p, kernels, sm_count);
+  if (part > 0) return {static_cast<int>(ceil_div(ceil_div(p.max_tokens, gated_delta_chunk), part)), part};
+  const int64_t blocks = p.sequences * p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v);
+  return {parts_that_start_early(p, blocks, int64_t{sm_count} * kernels.forward->resident_blocks), 0};
+}
+
+GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& p, const GatedDeltaParts& parts) {
+  const int64_t tokens = parts.chunks * gated_delta_chunk;
+  const int64_t dense = p.sequences * ceil_div(p.tokens, tokens);
+  if (!p.cu_seqlens) return {dense, dense};
+  return {p.tokens / tokens + p.sequences, 2 * p.tokens / tokens};
+}
+
+GatedDeltaWorkspace gated_delta_workspace(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
+                                          const GatedDeltaParts& parts) {
+  GatedDeltaWorkspace layout;
+  if (kernels.recurrent != nullptr) return layout;
+  const auto lines = [](int64_t bytes) { return static_cast<size_t>(ceil_div(bytes, 256) * 256); };
+  const int64_t records = gated_delta_chunk_slots(p) * p.heads_v * gated_delta_record_bytes;
+  layout.total = layout.records = static_cast<size_t>(records);
+  if (!parts.composed()) return layout;
+  const GatedDeltaForwardConfig& summary = kernels.summary->config;
+  const int64_t states = gated_delta_part_slots(p, parts).states * p.heads_v * summary.dim_k * 4;
+  layout.records = lines(records);
+  layout.starts = lines(states * ceil_div(p.dim_v, summary.block_v) * summary.block_v);
+  layout.transitions = lines(states * summary.dim_k);
+  layout.total = layout.records + layout.starts + layout.transitions;
+  return layout;
 }
 
 }  // namespace flashdelta

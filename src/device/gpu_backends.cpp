@@ -50,7 +50,7 @@ Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_e
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
   FLASHDELTA_RETURN_IF_ERROR(prepare_gated_delta_forward(*device, *arch, p));
-  return gated_delta_forward_workspace_on(p, *arch, bytes);
+  return gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
 }
 
 Status cuda_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {
@@ -79,7 +79,7 @@ Status emulator_attention(const AttentionProblem& p, const flashdelta_execution&
 
 Status emulator_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
   const EmulatorDevice device = open_emulator(e);
-  return gated_delta_forward_workspace_on(p, *device.info().arch, bytes);
+  return gated_delta_forward_workspace_on(p, *device.info().arch, device.info().sm_count, bytes);
 }
 
 Status emulator_gated_delta(const GatedDeltaProblem& p, const flashdelta_execution& e, void* workspace) {

@@ -33,7 +33,8 @@ class ChunkCopy {
         record_(p.records + (sequence.first_chunk + first_chunk) * record_bytes_ + head * sizeof(ChunkRecord) +
                 lane * 16),
         rows_left_(sequence.length - first_chunk * chunk),
-        whole_(p.dim_k == Keys::cols && p.dim_v - first_value >= C.block_v),
+        values_(p.dim_v - first_value),
+        whole_(p.dim_k == Keys::cols && (values_ >= C.block_v || (C.summary && values_ == 0))),
         lane_(lane) {}
 
   __device__ __forceinline__ void issue(uint32_t stage_address) {
@@ -46,12 +47,17 @@ class ChunkCopy {
     const uint32_t key_offset = first_offset<Keys>(), value_offset = first_offset<Values>();
     if (whole_ && rows_left_ >= chunk) {
       k_.issue_whole(stage_address + offsetof(Stage, k) + key_offset);
-      v_.issue_whole(stage_address + offsetof(Stage, v) + value_offset);
-      q_.issue_whole(stage_address + offsetof(Stage, q) + key_offset);
+      if (!C.summary || values_ > 0) {
+        v_.issue_whole(stage_address + offsetof(Stage, v) + value_offset);
+      } else if (stages_to_clear_ > 0) {
+        v_.issue_part(stage_address + offsetof(Stage, v) + value_offset, 0);
+        stages_to_clear_--;
+      }
+      if constexpr (!C.summary) q_.issue_whole(stage_address + offsetof(Stage, q) + key_offset);
     } else {
       k_.issue_part(stage_address + offsetof(Stage, k) + key_offset, rows_left_);
       v_.issue_part(stage_address + offsetof(Stage, v) + value_offset, rows_left_);
-      q_.issue_part(stage_address + offsetof(Stage, q) + key_offset, rows_left_);
+      if constexpr (!C.summary) q_.issue_part(stage_address + offsetof(Stage, q) + key_offset, rows_left_);
     }
     rows_left_ -= chunk;
   }
@@ -67,6 +73,8 @@ class ChunkCopy {
   const int64_t record_bytes_;
   const char* record_;
   int rows_left_;
+  int stages_to_clear_ = C.stages;
+  const int values_;  // from the block's first on; in a summary 0: a transition's, which have zeros in their place
   const bool whole_;  // rows fill the tiles
   const int lane_;
 };

@@ -62,13 +62,25 @@ class Forward {
       return;
     }
     tile::zero(state_);
-    if (range_.starts && slots.initial >= 0) {
+    if (range_.start >= 0) {
+      load_columns(state_, state_before(range_.start), lane_);
+    } else if (range_.starts && slots.initial >= 0) {
       load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
     }
     chunks();
     if (!range_.ends) return;
     const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
     if (final >= 0) store_state(state_, params_, params_.final, final, head_, first_value_, lane_);
+  }
+
+  // The same of the summary (summary.cuh) of the part in `slot`: of H, or of M, which is zero where no chunk is to do.
+  __device__ __forceinline__ void summarize(int64_t slot, bool transition) {
+    tile::zero(state_);
+    if (transition && range_.first < range_.end) identity();
+    if (range_.start >= 0) load_columns(state_, state_before(range_.start), lane_);
+    float* to = transition ? transition_of(slot) : state_before(slot + 1);  // now: two registers instead of five
+    chunks();
+    store_columns(state_, to, lane_);
   }
 
  private:
@@ -80,8 +92,32 @@ class Forward {
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 
+  __device__ __forceinline__ int heads_v() const { return params_.heads_k * params_.group; }
+
+  // This warp's columns of the state before the part in that slot, and of what the part does to it.
+  __device__ __forceinline__ float* state_before(int64_t slot) const {
+    return params_.starts + ((slot * heads_v() + head_) * params_.columns + first_value_) * C.dim_k;
+  }
+  __device__ __forceinline__ float* transition_of(int64_t slot) const {
+    return params_.transitions + ((slot * heads_v() + head_) * C.dim_k + first_value_) * C.dim_k;
+  }
+
+  __device__ __forceinline__ void identity() {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+      for (int n = 0; n < C.dim_k / 8; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int column = first_value_ + m * 16 + lane_ / 4 + (e >> 1) * 8, key = n * 8 + lane_ % 4 * 2 + (e & 1);
+          state_.x[m][n][e] = column == key ? 1.0f : 0.0f;
+        }
+      }
+    }
+  }
+
   __device__ __forceinline__ void chunks() {
-    const bool plain = params_.checkpoints.data == nullptr && !params_.o.is_fp32;
+    const bool plain = C.summary || (params_.checkpoints.data == nullptr && !params_.o.is_fp32);
     // e^G_last of a chunk, from the record in memory: it is needed before the record's copy has come.
     const int64_t record_bytes = int64_t{params_.heads_k} * params_.group * sizeof(ChunkRecord);
     const char* decay_at = params_.records + (sequence_.first_chunk + range_.first) * record_bytes +
@@ -105,12 +141,12 @@ class Forward {
       } else {
         settle();
         here = step<false>(c >= range_.emit, bytes, 1.0f, next);
-        if (params_.checkpoints.data != nullptr && c >= range_.emit) save_checkpoint(c);
+        if (!C.summary && params_.checkpoints.data != nullptr && c >= range_.emit) save_checkpoint(c);
       }
       ptx::warp_sync();
       if (lane_ == 0) ptx::mbarrier_arrive(full + sizeof(Storage::full));
     }
-    output_.store_rows();
+    if constexpr (!C.summary) output_.store_rows();
     settle();
   }
 
@@ -151,8 +187,10 @@ class Forward {
 #pragma unroll
       for (int m = 0; m < M; m++) state[m] = finite_operand(state_, m, k);
       multiply(ks, state, k_reader_, k, bytes);
-      multiply(qs, state, q_reader_, k, bytes);
-      if (k == 1) output_.store_rows();  // of the chunk before
+      if constexpr (!C.summary) {
+        multiply(qs, state, q_reader_, k, bytes);
+        if (k == 1) output_.store_rows();  // of the chunk before
+      }
     }
     if constexpr (!Gathers) scale_state(load_float(bytes, offsetof(ChunkRecord, decay)));
     const float before = Gathers ? gathered_ : 1.0f, after = Gathers ? ptx::rcp(gathered) : 1.0f;
@@ -167,11 +205,12 @@ class Forward {
 #pragma unroll
     for (int t = 0; t < 2; t++) {
       convert(value[t], update[t], u, t, bytes, after);
-      scale_queries(qs, t, bytes, before);
+      if constexpr (!C.summary) scale_queries(qs, t, bytes, before);
     }
-    multiply_lower<1>(qs, value, bytes);
+    if constexpr (!C.summary) multiply_lower<1>(qs, value, bytes);
     add_update(update[0], 0, bytes);
-    if (Gathers || !params_.o.is_fp32) {
+    if constexpr (C.summary) {
+    } else if (Gathers || !params_.o.is_fp32) {
       output_.turn(qs, emits);
     } else if (emits) {
       output_.store_32(qs);
@@ -319,14 +358,15 @@ class Forward {
   float gathered_ = 1.0f;
 };
 
-// The copying warp's share.
+// The copying warp's share. transition: no values, zeros in their place.
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
                                             const Sequence& sequence, const ChunkRange& range, int n, int head,
-                                            int value_block) {
+                                            int value_block, bool transition = false) {
   if (slots_of(params, n).skipped) return;
   using Storage = ForwardStorage<C>;
-  ChunkCopy<C> copy(params, sequence, head, value_block * C.block_v, range.first, threadIdx.x & 31);
+  ChunkCopy<C> copy(params, sequence, head, transition ? params.dim_v : value_block * C.block_v, range.first,
+                    threadIdx.x & 31);
   const uint32_t address = ptx::shared_address(&storage);
   int stage = 0;
   uint32_t parity = 1;
@@ -356,13 +396,15 @@ __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
   ForwardStorage<C>& storage = *reinterpret_cast<ForwardStorage<C>*>(shared);
   // Value heads of a key head run side by side, so that their keys and queries are read from memory once. First parts
   // come first: they may have whole sequences to do.
-  const int heads_v = params.heads_k * params.group;
+  const int heads_v = params.heads_k * params.group, lane = threadIdx.x & 31;
   const int value_block = blockIdx.x % params.value_blocks;
-  const int unit = blockIdx.x / params.value_blocks % (params.sequences * heads_v);
-  const int segment = blockIdx.x / (params.value_blocks * params.sequences * heads_v);
-  const int n = unit / heads_v, head = unit - n * heads_v;
+  const int unit = blockIdx.x / params.value_blocks, head = unit % heads_v;
+  const bool composed = params.part_chunks > 0;
+  const Part part = composed ? part_at(params, unit / heads_v, lane) : Part{unit / heads_v % params.sequences, 0, 1, 0};
+  const int n = part.n;
   const Sequence sequence = sequence_at(params, n);
-  const ChunkRange range = range_of(params, sequence, head, segment, threadIdx.x & 31);
+  const ChunkRange range = composed ? range_of(params, sequence, part)
+                                    : range_of(params, sequence, head, unit / heads_v / params.sequences, lane);
   if (range.empty()) return;
   init_barriers<C>(storage);
   if (threadIdx.x / 32 == C.warps) {

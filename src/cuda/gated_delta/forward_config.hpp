@@ -31,6 +31,8 @@ struct GatedDeltaForwardConfig {
   int warps;            // that multiply: each owns block_v / warps value columns, a multiple of 16. One more copies.
   int stages;           // chunks in shared memory, 2 or more
   bool keep_addresses;  // registers to spare hold the addresses that the compiler would compute anew in every chunk
+  // Makes what a part does to the state before it (summary.cuh), and no output: columns are of V or of the transition.
+  bool summary = false;
 
   constexpr int threads() const { return (warps + 1) * 32; }
   // The state may be kept undecayed for a while: its operands have fp32's range.
@@ -41,6 +43,16 @@ struct GatedDeltaForwardConfig {
   }
   constexpr bool valid() const { return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2; }
   bool operator==(const GatedDeltaForwardConfig&) const = default;
+};
+
+// Composes the states before parts, a block a sequence, value head and `columns` value columns.
+struct GatedDeltaScanConfig {
+  int dim_k;  // as in the rows whose states these are
+
+  static constexpr int columns = 8, groups = 2;  // groups of dim_k threads share the keys of a sum
+  constexpr int threads() const { return groups * dim_k; }
+  constexpr int shared_bytes() const { return 2 * dim_k * columns * 4; }
+  bool operator==(const GatedDeltaScanConfig&) const = default;
 };
 
 }  // namespace flashdelta

@@ -61,6 +61,14 @@ typedef struct GatedDeltaForwardParams {
   float beta_scale, scale;
   int32_t segments;        /* most parts of a sequence that run side by side, 1 or more (segments.cuh) */
   float segment_threshold; /* log of what may be left of a state before a part that starts from nothing */
+  /* Composition (parts.cuh): chunks of a part, or 0: none. Part s of sequence n is slot first_slot(n) + s of what lies
+   * in the workspace: the state before it, [slot][HV][columns][row's dim_k], and its transition, [slot][HV][row's
+   * dim_k][row's dim_k], the state's key first. */
+  int32_t part_chunks;
+  int32_t summary_blocks_v, summary_blocks; /* of the summary row's columns: of V, and with the transition's */
+  int32_t columns;                          /* of V in summary blocks; padding is zero */
+  float* starts;
+  float* transitions;
 } GatedDeltaForwardParams;
 
 #ifdef __cplusplus

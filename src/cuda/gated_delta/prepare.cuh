@@ -295,7 +295,7 @@ __device__ __forceinline__ void prepare(const GatedDeltaForwardParams& params) {
   static_assert(sizeof(PrepareStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
   const int64_t number = blockIdx.x / params.heads_k;
-  const Sequence sequence = sequence_at(params, sequence_of_chunk(params, number, threadIdx.x & 31));
+  const Sequence sequence = sequence_at(params, sequence_of(params, number, gated_delta_chunk, threadIdx.x & 31));
   if (number - sequence.first_chunk >= sequence.chunks()) return;  // room that no chunk needs
   const int head_k = blockIdx.x % params.heads_k;
   Prepare<C>(*reinterpret_cast<PrepareStorage<C>*>(shared), params, sequence, number, head_k).run();

@@ -3,9 +3,13 @@
 // e^segment_threshold of any state: then its first chunks only make a state. Where the chunks of half a part do not
 // reach that, the part before goes on instead. Every block of a head decides this from the same numbers, so all agree.
 //
+// Where states are composed (parts.cuh) parts are as many as the sequence is long, and start from the states before
+// them.
+//
 // At the threshold of `exact` what is left is below fp32's smallest number: the same state comes out.
 #pragma once
 
+#include "cuda/gated_delta/parts.cuh"
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
 
@@ -15,6 +19,7 @@ namespace flashdelta::gated_delta {
 struct ChunkRange {
   int first, emit, end;
   bool starts, ends;  // from the initial state; with the final state
+  int64_t start;      // the slot of the state to start from, or -1: the initial state, or nothing
 
   __device__ __forceinline__ bool empty() const { return !starts && first >= end; }
 };
@@ -42,14 +47,14 @@ __device__ __forceinline__ int early_start(const GatedDeltaForwardParams& p, con
 __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
                                                int segment, int lane) {
   const int count = sequence.chunks();
-  ChunkRange range{0, 0, count, segment == 0, true};
+  ChunkRange range{0, 0, count, segment == 0, true, -1};
   if (p.segments == 1) return range;
   const auto begin = [&](int s) { return static_cast<int>(int64_t{count} * s / p.segments); };
   const int most = count / p.segments / 2;
   if (segment > 0) {
     range.emit = begin(segment);
     range.first = early_start(p, sequence, head, range.emit, most, lane);
-    if (range.first < 0) return {0, 0, 0, false, false};
+    if (range.first < 0) return {0, 0, 0, false, false, -1};
   }
   for (int next = segment + 1; next < p.segments; next++) {
     if (early_start(p, sequence, head, begin(next), most, lane) < 0) continue;
@@ -58,6 +63,15 @@ __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p,
     break;
   }
   return range;
+}
+
+// The same of a part with a composed state before it.
+__device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p, const Sequence& sequence,
+                                               const Part& part) {
+  if (part.index >= part.count) return {0, 0, 0, false, false, -1};
+  const int begin = part.index * p.part_chunks;
+  return {begin,           begin,       min(begin + p.part_chunks, sequence.chunks()),
+          part.index == 0, part.last(), part.count > 1 ? part.slot() : -1};
 }
 
 }  // namespace flashdelta::gated_delta

@@ -36,6 +36,11 @@ __device__ __forceinline__ int64_t state_offset(const GatedDeltaStates& states, 
   return slot * states.slot_stride + head * states.head_stride;
 }
 
+__device__ __forceinline__ float load_element(const GatedDeltaStates& states, bool is_bf16, int64_t offset) {
+  if (!is_bf16) return static_cast<const float*>(states.data)[offset];
+  return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(states.data)[offset]) << 16);
+}
+
 // Elements outside stay as they are.
 template <int M, int N>
 __device__ __forceinline__ void load_state(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
@@ -66,6 +71,38 @@ __device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, const Ga
     float* data = static_cast<float*>(states.data) + base;
     for_each_inside(s, p, states, first_value, lane,
                     [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x); });
+  }
+}
+
+// Between registers and the workspace's [columns, 8 N] fp32, from a warp's first column on.
+template <int M, int N>
+__device__ __forceinline__ void load_columns(tile::Accumulator<M, N>& s, const float* from, int lane) {
+  from += lane / 4 * (8 * N) + lane % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float2 pair = *reinterpret_cast<const float2*>(from + (m * 16 + half * 8) * (8 * N) + n * 8);
+        s.x[m][n][2 * half] = pair.x, s.x[m][n][2 * half + 1] = pair.y;
+      }
+    }
+  }
+}
+
+template <int M, int N>
+__device__ __forceinline__ void store_columns(const tile::Accumulator<M, N>& s, float* to, int lane) {
+  to += lane / 4 * (8 * N) + lane % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        ptx::store_global_64(to + (m * 16 + half * 8) * (8 * N) + n * 8, s.x[m][n][2 * half], s.x[m][n][2 * half + 1]);
+      }
+    }
   }
 }
 

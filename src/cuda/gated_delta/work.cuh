@@ -46,16 +46,14 @@ __device__ __forceinline__ Sequence sequence_at(const GatedDeltaForwardParams& p
   return {0, begin, begin / gated_delta_chunk + n, static_cast<int>(end - begin)};
 }
 
-// The sequence that owns a chunk number, by the whole warp: each round asks at 32 places.
-__device__ __forceinline__ int sequence_of_chunk(const GatedDeltaForwardParams& p, int64_t number, int lane) {
-  if (p.cu_seqlens.data == nullptr) {
-    const int64_t chunks = (p.tokens + gated_delta_chunk - 1) / gated_delta_chunk;
-    return static_cast<int>(number / chunks);
-  }
+// The sequence that owns a number, where each has one for `unit` tokens or what is left of them: chunks, or parts. By
+// the whole warp: each round asks at 32 places.
+__device__ __forceinline__ int sequence_of(const GatedDeltaForwardParams& p, int64_t number, int64_t unit, int lane) {
+  if (p.cu_seqlens.data == nullptr) return static_cast<int>(number / ((p.tokens + unit - 1) / unit));
   int low = 0, high = p.sequences;  // in [low, high)
   while (high - low > 1) {
     const int step = (high - low + 31) / 32, probe = low + lane * step;
-    const bool starts_before = probe < high && packed_begin(p, probe) / gated_delta_chunk + probe <= number;
+    const bool starts_before = probe < high && packed_begin(p, probe) / unit + probe <= number;
     const uint32_t mask = ptx::vote_ballot(starts_before) | 1;
     low += (31 - __clz(static_cast<int>(mask))) * step;
     high = min(high, low + step);

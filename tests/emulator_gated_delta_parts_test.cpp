@@ -1,0 +1,210 @@
+// Exact context parallelism on the emulator: parts of a sequence whose states are composed, against the float64
+// recurrence, with states that do not fade, that fade, and both; parts forced to be short, so that there are many.
+#include "emulator_gated_delta_expect.hpp"
+
+namespace flashdelta::test {
+namespace {
+
+class EmulatorGatedDeltaParts : public EmulatorGatedDelta {};
+
+Options options(int64_t dim = 64) {
+  Options x;
+  x.dim_k = x.dim_v = dim;
+  x.group = 1;
+  x.lengths = {300};
+  return x;
+}
+
+using Gate = double (*)(int64_t);
+double none(int64_t) { return 0; }
+double strong(int64_t) { return -4; }  // a chunk leaves nothing
+// By token and head, of four: none, weak, a reset now and then, strong.
+double mixed(int64_t i) {
+  const int64_t token = i / 4;
+  switch (i % 4) {
+    case 0: return 0;
+    case 1: return -0.01;
+    case 2: return token % 97 == 50 ? -INFINITY : -0.02;
+    default: return -4;
+  }
+}
+
+void expect_right_in_parts(const Options& x, Gate gate, int64_t part_chunks, uint32_t seed = 1) {
+  Call call(x);
+  call.g.refill([&](int64_t i) { return gate(i); });
+  expect_right_on_emulator(call, seed, 1, part_chunks);
+}
+
+// o, the final states and checkpoints.
+std::vector<uint8_t> outputs(Call& call, uint32_t seed, int64_t part_chunks) {
+  GatedDeltaProblem problem;
+  EXPECT_TRUE(call.bind(&problem).ok());
+  const Status status = emulate(problem, seed, part_chunks);
+  EXPECT_TRUE(status.ok()) << status.message;
+  std::vector<uint8_t> bytes = call.o.bytes();
+  for (const Buffer* states : {&call.final_state(), &call.checkpoints}) {
+    bytes.insert(bytes.end(), states->bytes().begin(), states->bytes().end());
+  }
+  return bytes;
+}
+
+TEST_F(EmulatorGatedDeltaParts, GatesOfEveryKind) {
+  Options x = options();
+  x.heads_k = 2, x.group = 2;
+  for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    x.dtype = x.o_dtype = dtype;
+    for (Gate gate : {none, strong, mixed}) {
+      for (int64_t part : {1, 2, 3, 5}) expect_right_in_parts(x, gate, part, static_cast<uint32_t>(part));
+    }
+  }
+}
+
+TEST_F(EmulatorGatedDeltaParts, HeadSizesAndCounts) {
+  const struct {
+    int64_t heads_k, group, dim_k, dim_v;
+  } shapes[] = {{1, 3, 128, 128}, {1, 1, 8, 8}, {1, 2, 72, 200}, {2, 1, 128, 40}, {1, 1, 256, 72}, {1, 1, 64, 256}};
+  for (const auto& shape : shapes) {
+    for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+      Options x;
+      x.heads_k = shape.heads_k, x.group = shape.group, x.dim_k = shape.dim_k, x.dim_v = shape.dim_v;
+      x.lengths = {230};
+      x.dtype = x.o_dtype = dtype;
+      x.value_major = dtype == FLASHDELTA_FP16;
+      expect_right_in_parts(x, none, 2, 3);
+    }
+  }
+}
+
+// Sequences of one part, of whole parts, of one token more, and empty ones; packed and not.
+TEST_F(EmulatorGatedDeltaParts, LengthsAroundAPart) {
+  Options x = options();
+  for (uint32_t seed : {0u, 1u, 2u}) {
+    x.seed = seed;
+    x.lengths = {0, 64, 65, 0, 1, 128, 129, 63, 200, 31, 0};
+    expect_right_in_parts(x, none, 2, seed);
+    x.lengths = {31, 33, 96, 97};
+    expect_right_in_parts(x, none, 1, seed);
+  }
+  x.packed = false;
+  x.lengths = {161, 161};
+  x.head_major = true;
+  expect_right_in_parts(x, none, 2);
+  x.lengths = {40, 40, 40};
+  expect_right_in_parts(x, none, 2);
+}
+
+TEST_F(EmulatorGatedDeltaParts, StatesInEveryForm) {
+  Options x = options();
+  x.lengths = {100, 0, 33, 160};
+  for (bool value_major : {false, true}) {
+    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
+      x.value_major = value_major;
+      x.state_dtype = state_dtype;
+      x.initial = x.final = true;
+      expect_right_in_parts(x, none, 1);
+      x.initial = false;
+      expect_right_in_parts(x, strong, 1);
+      x.initial = true, x.final = false;
+      expect_right_in_parts(x, none, 2);
+    }
+  }
+}
+
+// The last part may end before the first has begun: the final state may lie where the initial one does.
+TEST_F(EmulatorGatedDeltaParts, PoolsSkipsAndPlace) {
+  Options x = options();
+  x.lengths = {140, 3, 170, 0, 90};
+  x.initial_pool = true;
+  x.skipped = {0, 3};
+  for (bool in_place : {false, true}) {
+    x.in_place = in_place;
+    for (Gate gate : {none, strong}) {
+      for (uint32_t seed : {1u, 2u}) expect_right_in_parts(x, gate, 1, seed);
+    }
+  }
+  x.in_place = x.initial_pool = x.initial = false;
+  x.final_pool = true;
+  expect_right_in_parts(x, none, 2);
+}
+
+TEST_F(EmulatorGatedDeltaParts, CheckpointsAndFp32Output) {
+  Options x = options();
+  x.lengths = {330, 63, 200};
+  x.checkpoint_every = 64;
+  expect_right_in_parts(x, none, 3);
+  x.o_dtype = FLASHDELTA_FP32;
+  expect_right_in_parts(x, strong, 2);
+}
+
+TEST_F(EmulatorGatedDeltaParts, RawGatesAndNorms) {
+  Options x = options();
+  x.raw_gate = x.raw_beta = x.l2norm = true;
+  x.beta_scale = 2;
+  Call call(x);
+  expect_right_on_emulator(call, 1, 1, 2);
+}
+
+// Whatever the order in which warps and blocks run.
+TEST_F(EmulatorGatedDeltaParts, TheSameBitsAgain) {
+  Options x = options();
+  x.heads_k = 2, x.group = 2;
+  std::vector<uint8_t> first;
+  for (uint32_t seed : {0u, 1u, 2u, 3u}) {
+    Call call(x);
+    call.g.refill(mixed);
+    const std::vector<uint8_t> now = outputs(call, seed, 2);
+    if (seed == 0) first = now;
+    EXPECT_EQ(now, first) << seed;
+  }
+}
+
+// A map that composes wrongly, or a state rounded to 16 bits on its way, would show over many parts.
+TEST_F(EmulatorGatedDeltaParts, ManyPartsAreAsAccurateAsOne) {
+  Options x = options();
+  x.lengths = {2048};
+  Call call(x);
+  call.g.refill(none);
+  call.beta.refill([](int64_t i) { return i % 16 == 0 ? 0.5 : 0.0; });  // much of the first state is left
+  expect_right_on_emulator(call, 1, 1, 2);
+}
+
+// ---- What the plan offers ----
+
+GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, std::vector<int64_t> lengths, int sm_count,
+                        bool packed = true, int64_t max_tokens = 0) {
+  GatedDeltaProblem p;
+  p.q.dtype = FLASHDELTA_BF16;
+  p.dim_k = p.dim_v = 128;
+  p.heads_k = heads_k, p.heads_v = heads_v;
+  p.sequences = static_cast<int64_t>(lengths.size());
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  p.tokens = packed ? total : lengths[0];
+  p.max_tokens = packed ? (max_tokens > 0 ? max_tokens : total) : lengths[0];
+  static const int32_t offsets = 0;
+  if (packed) p.cu_seqlens = {const_cast<int32_t*>(&offsets), FLASHDELTA_INT32, 1};
+  GatedDeltaKernels kernels;
+  const ArchProfile& arch = *parse_arch("sm120");
+  EXPECT_TRUE(choose_gated_delta_kernels(p, arch, &kernels).ok());
+  const GatedDeltaParts parts = gated_delta_parts(p, kernels, sm_count);
+  size_t bytes = 0;
+  EXPECT_TRUE(gated_delta_forward_workspace_on(p, arch, sm_count, &bytes).ok());
+  EXPECT_EQ(bytes, gated_delta_workspace(p, kernels, parts).total);
+  return parts;
+}
+
+TEST(GatedDeltaParts, ComposedWhereHeadsLeaveTheCardIdle) {
+  const GatedDeltaParts few = planned(2, 8, {32768}, 132);
+  EXPECT_TRUE(few.composed());
+  EXPECT_EQ(few.chunks, 128);
+  EXPECT_EQ(few.most, 8);
+  EXPECT_TRUE(planned(2, 8, {28672, 4096}, 132, true, 28672).composed());
+  EXPECT_TRUE(planned(2, 8, {4096}, 170, false).composed());
+  EXPECT_FALSE(planned(16, 48, {32768}, 132).composed());  // a pass more costs more than idle blocks
+  EXPECT_FALSE(planned(2, 8, {512}, 132).composed());
+  EXPECT_FALSE(planned(2, 8, std::vector<int64_t>(8, 32768), 132, true, 32768).composed());
+  EXPECT_TRUE(planned(2, 8, std::vector<int64_t>(8, 32768), 132).composed());  // one may have all tokens
+  EXPECT_FALSE(planned(2, 8, std::vector<int64_t>(2050, 30), 132).composed());
+}
+
+}  // namespace
+}  // namespace flashdelta::test
