@@ -86,6 +86,7 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
                          {"kernel", f.kernel},
                          {"blocks", f.blocks},
                          {"resident_blocks", f.resident_blocks},
+                         {"tail_parts", f.tail_parts},
                          {"ms", f.seconds * 1e3},
                          {"tflops", f.flops / f.seconds * 1e-12},
                          {"shares", std::move(shares)},

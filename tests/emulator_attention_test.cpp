@@ -171,7 +171,8 @@ Status emulate(EmulatorDevice& device, const AttentionProblem& problem) {
 
 // On a device of its own, with that seed's order of warps and blocks; gaps between rows must stay NaN.
 emulator::Counters expect_right_on_emulator(const AttentionOptions& options, uint32_t seed,
-                                            const std::function<void(AttentionCall&)>& change = {}) {
+                                            const std::function<void(AttentionCall&)>& change = {},
+                                            const char* arch = "sm120") {
   AttentionCall call(options);
   if (change) change(call);
   EXPECT_TRUE(call.run().ok());  // on the CPU: it binds the problem that check() reads
@@ -181,7 +182,7 @@ emulator::Counters expect_right_on_emulator(const AttentionOptions& options, uin
   }
   AttentionProblem problem;
   EXPECT_TRUE(make_problem(call.arguments(), &problem).ok());
-  EmulatorDevice device(*parse_arch("sm120"), 2, seed);
+  EmulatorDevice device(*parse_arch(arch), 2, seed);
   const Status status = emulate(device, problem);
   EXPECT_TRUE(status.ok()) << status.message;
   call.check();
@@ -361,18 +362,58 @@ TEST_F(EmulatorAttention, FewRows) {
   }
 }
 
+// 65 to 96 rows, whose last groups have two warps each, on a card of one SM, which any work fills.
+TEST_F(EmulatorAttention, RowsSpreadOverPairsOfWarps) {
+  struct Rows {
+    std::vector<int64_t> q, k;
+    int64_t group;
+  };
+  const Rows all[] = {
+      {{16, 3, 9}, {300, 17, 140}, 6}, {{65, 0, 1}, {65, 9, 33}, 1}, {{20, 20, 20}, {150, 150, 150}, 4}};
+  uint32_t seed = 0;
+  for (const flashdelta_dtype dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    for (const int64_t dim : {256, 200}) {
+      for (const Rows& rows : all) {
+        AttentionOptions x = packed(rows.q, rows.k);
+        x.dtype = dtype;
+        x.heads_k = 1 + seed % 2, x.heads_q = x.heads_k * rows.group;
+        x.head_dim = dim, x.head_dim_v = dim == 200 ? 136 : dim;
+        x.causal = seed % 4 != 1;
+        x.keys = std::array{Keys::packed, Keys::cached, Keys::dense}[seed % 3];
+        if (x.keys == Keys::dense) x.k = {150, 150, 150};
+        x.window_left = seed % 5 == 3 ? 40 : -1;
+        x.sink = seed % 2 == 1, x.o_dtype = seed % 3 == 1 ? FLASHDELTA_FP32 : FLASHDELTA_NONE;
+        x.seed = ++seed;
+        const auto bound = [&](AttentionCall& call) {
+          call.arguments().max_seqlen_q = *std::max_element(rows.q.begin(), rows.q.end());
+        };
+        AttentionCall call(x);
+        bound(call);
+        AttentionProblem problem;
+        ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+        ForwardChoice choice;
+        ASSERT_TRUE(choose_forward(problem, *parse_arch("sm121"), 1, &choice).ok());
+        ASSERT_NE(choice.row, nullptr);
+        EXPECT_TRUE(choice.row->config.spread) << choice.row->name;
+        expect_right_on_emulator(x, seed, bound, "sm121");
+      }
+    }
+  }
+}
+
 // Keys that climb from tile to tile, warp to warp and part to part: whatever joins parts must rescale.
 TEST_F(EmulatorAttention, FewRowsOfLogitsThatRamp) {
   for (const double slope : {30.0, -30.0}) {
-    for (const int64_t queries : {1, 16}) {
+    for (const int64_t queries : {1, 16, 24}) {
       AttentionOptions x = packed({queries}, {700});
-      x.heads_q = 4, x.head_dim = x.head_dim_v = 128;
-      expect_right_on_emulator(x, 1, [&](AttentionCall& call) {
+      x.heads_q = 4, x.head_dim = x.head_dim_v = queries == 24 ? 256 : 128;
+      const auto ramp = [&](AttentionCall& call) {
         call.write_k([&](int64_t, int64_t j, int64_t, int64_t c, float old) {
           return c == 0 ? static_cast<float>(slope) * static_cast<float>(j) : old;
         });
         call.write_q([](int64_t, int64_t, int64_t, int64_t c, float old) { return c == 0 ? 4.f : old; });
-      });
+      };
+      expect_right_on_emulator(x, 1, ramp, queries == 24 ? "sm121" : "sm120");  // 96 rows: pairs of warps
     }
   }
 }
@@ -418,19 +459,72 @@ TEST_F(EmulatorAttention, RowsOfLargerCards) {
   }
 }
 
+// One block more than the card has SMs: the last query tile is shared by several blocks.
+AttentionOptions one_tile_over(int64_t dim) {
+  AttentionOptions x;
+  x.q = {33, 33, 33}, x.k = {520, 520, 520};
+  x.heads_k = 57, x.heads_q = 114;
+  x.head_dim = x.head_dim_v = dim;
+  x.seed = static_cast<uint64_t>(dim);
+  return x;
+}
+
+void without_used_lengths(AttentionCall& call) {
+  call.arguments().seqused_k = {};
+  for (flashdelta_tensor* x : {&call.arguments().k, &call.arguments().v}) x->shape[1] = 520;
+}
+
+TEST_F(EmulatorAttention, LastTilesAreShared) {
+  for (const int64_t dim : {64, 128, 256}) {
+    AttentionOptions x = one_tile_over(dim);
+    if (dim == 128) x.head_dim_v = 72, x.dtype = FLASHDELTA_FP16;
+    if (dim == 64) x.o_dtype = FLASHDELTA_FP32;
+    x.sink = dim != 256, x.lse = dim != 128;
+    AttentionCall call(x);
+    without_used_lengths(call);
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    ForwardChoice choice;
+    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    ASSERT_NE(choice.row, nullptr);
+    EXPECT_EQ(choice.tail.whole_blocks, 170) << choice.row->name;
+    EXPECT_GT(choice.tail.parts, 2);
+    expect_right_on_emulator(x, static_cast<uint32_t>(dim), without_used_lengths);
+  }
+}
+
+// Lengths that the device alone knows, and blocks of unequal work, get a block a tile.
+TEST_F(EmulatorAttention, TilesOfUnknownLengthAreNotShared) {
+  for (const int kind : {0, 1, 2}) {
+    AttentionOptions x = one_tile_over(64);
+    if (kind == 0) x.packed_q = true, x.keys = Keys::packed;
+    if (kind == 1) x.causal = true;
+    AttentionCall call(x);
+    if (kind == 1) without_used_lengths(call);
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    ForwardChoice choice;
+    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    EXPECT_EQ(choice.tail.parts, 1);
+  }
+}
+
 // The same call gives the same bits, in whatever order blocks run.
-TEST_F(EmulatorAttention, SplitKeysHaveOneAnswer) {
-  AttentionOptions x = packed({2}, {2000});
-  x.heads_q = 4;
-  AttentionCall call(x);
-  AttentionProblem problem;
-  ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-  std::vector<char> first;
-  for (uint32_t seed = 0; seed < 4; seed++) {
-    EmulatorDevice device(*parse_arch("sm120"), 2, seed);
-    ASSERT_TRUE(emulate(device, problem).ok());
-    if (seed == 0) first = call.o_memory();
-    EXPECT_EQ(call.o_memory(), first);
+TEST_F(EmulatorAttention, SharedKeysHaveOneAnswer) {
+  AttentionOptions few = packed({2}, {2000});
+  few.heads_q = 4;
+  for (const AttentionOptions& x : {few, one_tile_over(64)}) {
+    AttentionCall call(x);
+    if (!x.packed_q) without_used_lengths(call);
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    std::vector<char> first;
+    for (uint32_t seed = 0; seed < 3; seed++) {
+      EmulatorDevice device(*parse_arch("sm120"), 2, seed);
+      ASSERT_TRUE(emulate(device, problem).ok());
+      if (seed == 0) first = call.o_memory();
+      EXPECT_EQ(call.o_memory(), first);
+    }
   }
 }
 
@@ -449,7 +543,7 @@ TEST_F(EmulatorAttention, CountersAreExact) {
   EXPECT_EQ(c[Counter::kSharedStoreBytes], 0u);
   EXPECT_EQ(c[Counter::kGlobalStoreBytes], 200u * (128 + 4));
   EXPECT_EQ(c[Counter::kEx2], busy * (tiles * 32 + 2) + warps * 4);
-  EXPECT_EQ(c[Counter::kBarrier], warps * (2 + tiles));
+  EXPECT_EQ(c[Counter::kBarrier], warps * 2);
   EXPECT_EQ(c[Counter::kLocal], 0u);
   EXPECT_EQ(c[Counter::kSharedWavefronts], c[Counter::kSharedWavefrontsIdeal]);
 }

@@ -189,6 +189,23 @@ TEST(GpuAttention, GraphOfPackedPromptsWithOtherOffsets) {
                   }});
 }
 
+// A few blocks more than the card has SMs: the last query tiles are shared, and another kernel adds their parts up.
+TEST(GpuAttention, GraphOfPromptsWhoseLastTilesAreShared) {
+  constexpr int64_t tokens = 128, keys = 1100, dim = 128;
+  const int64_t heads = 2 * device->info().sm_count + 3;
+  Memory q(numbers(tokens * heads * dim, 1)), o(tokens * heads * dim * 2);
+  Memory k(numbers(keys * heads * dim, 2)), v(numbers(keys * heads * dim, 3));
+  flashdelta_attention_forward_args args;
+  flashdelta_attention_forward_init(&args);
+  args.q = view(q.at(), FLASHDELTA_BF16, {1, tokens, heads, dim});
+  args.o = view(o.at(), FLASHDELTA_BF16, {1, tokens, heads, dim});
+  args.k = view(k.at(), FLASHDELTA_BF16, {1, keys, heads, dim});
+  args.v = view(v.at(), FLASHDELTA_BF16, {1, keys, heads, dim});
+  EXPECT_GT(workspace_bytes(args, on_stream(nullptr)), 0u);
+  expect_replays(args, o,
+                 {[&] { q.put(numbers(tokens * heads * dim, 4)); }, [&] { k.put(numbers(keys * heads * dim, 5)); }});
+}
+
 // The same keys packed, far apart in one tensor, and in the last pages of a pool.
 TEST(GpuAttention, KeysOverTwoToTheThirtyFirst) {
   constexpr int64_t tokens = 320, dim = 128, page = 16, stride = int64_t{1} << 23;  // 2.7e9 elements in all

@@ -73,6 +73,32 @@ TEST(PlanKernels, TwoBlocksAnSmWhereTheyFit) {
   EXPECT_STREQ(choose_forward_row(*parse_arch("sm120"), rows, {})->name, "attention_forward_bf16_d128_q256");
 }
 
+// 1,024 blocks are 6 on each of 170 SMs, and 4.
+TEST(PlanKernels, TheLastTilesAreSharedWhereTheyWouldLeaveTheCardIdle) {
+  const ForwardConfig& config = forward_rows_for(FLASHDELTA_BF16, 128, 128)[0]->config;
+  ASSERT_EQ(config.block_q, 256);
+  const auto tail = [&](int64_t blocks, int64_t sm_count, int64_t keys) {
+    return choose_tail(config, {.rows = 256, .pairs = blocks, .sm_count = sm_count}, keys);
+  };
+  const TailSplit split = tail(1024, 170, 8192);
+  EXPECT_EQ(split.whole_blocks, 1020);
+  EXPECT_EQ(split.parts, 32);
+  EXPECT_EQ(split.shared_tiles(1024), 4);
+  EXPECT_EQ(split.grid(1024), 1020 + 4 * 32);
+  EXPECT_EQ(tail(1020, 170, 8192).parts, 1) << "whole waves";
+  EXPECT_EQ(tail(4, 170, 8192).parts, 1) << "less than a wave is the other kernels'";
+  EXPECT_EQ(tail(1024, 132, 8192).parts, 1) << "100 of 132 SMs are busy in the last wave";
+  EXPECT_EQ(tail(1024, 0, 8192).parts, 1) << "any card";
+  EXPECT_EQ(tail(1024, 170, 128).parts, 1) << "two tiles of keys";
+  for (int64_t blocks = 1; blocks < 2000; blocks += 7) {
+    for (const int64_t sm_count : {132, 170, 188}) {
+      const TailSplit one = tail(blocks, sm_count, 4096);
+      EXPECT_EQ(one.whole_blocks, one.parts > 1 ? blocks / sm_count * sm_count : blocks);
+      EXPECT_LE(one.parts, 32);
+    }
+  }
+}
+
 TEST(PlanKernels, FewQueriesGetTheSmallestBlocks) {
   const ArchProfile& arch = *parse_arch("sm120");
   const auto rows = forward_rows_for(FLASHDELTA_BF16, 128, 128);

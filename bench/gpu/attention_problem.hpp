@@ -69,8 +69,9 @@ class AttentionProblem16 {
   std::vector<char> offsets_q() const { return offsets(cu_q_); }
   std::vector<char> offsets_k() const { return offsets(cu_k_); }
 
-  // Pointers stay null: they are the caller's.
-  AttentionForwardParams params(const ForwardConfig& config, int heads_in_flight) const {
+  // Pointers stay null: they are the caller's. Config: what has block_q, block_kv, head_dim and head_dim_v.
+  template <class Config>
+  AttentionForwardParams params(const Config& config, int heads_in_flight) const {
     const int heads_q = shape_.heads_k * shape_.group;
     AttentionForwardParams p{};
     const auto strides = [&](const Tensor& t, int length, int64_t& batch, int64_t& token, int64_t& head) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Attention forward beside its peers: flashdelta through its C ABI, FlashAttention-2 (torch's flash backend) and cuDNN,
-in one process on the same tensors, their launches interleaved, medians.
+in one process on the same tensors, their launches interleaved in an order drawn anew for each run, medians.
 
     attention.py LIBRARY RESULTS.json [--runs 15] [--only TEXT]   time what RESULTS.json lacks, writing it case by case
     attention.py --report RESULTS.json                            the results as Markdown
@@ -14,6 +14,7 @@ import ctypes
 import json
 import math
 import os
+import random
 import statistics
 
 # name, B, HQ, HK, TQ, TK, D, causal
@@ -101,8 +102,10 @@ def median_ms(torch, calls, runs):
     for name, functions in calls.items():
         for function in (functions * 3)[:3]:
             function()
+    order = random.Random(1)
     for run in range(runs):
-        for name, functions in calls.items():
+        # A kernel just after one that draws much power runs at a lower clock: each follows each.
+        for name, functions in order.sample(list(calls.items()), len(calls)):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             functions[run % len(functions)]()

@@ -1,5 +1,5 @@
 // Writes one .cu a row of the kernel table into a folder, and prints the rows, one a line, tab-separated:
-// name, shared bytes, threads, resident blocks, register ceiling, tuned (0 or 1).
+// name, dynamic shared bytes, threads, resident blocks, register ceiling, tuned (0 or 1).
 //
 //   generate FOLDER
 #include <cstdio>
@@ -63,12 +63,18 @@ int main(int argc, char** argv) {
   bool written = true;
   const auto add = [&](const auto& row, const std::string& source) {
     written = written && write_if_changed(folder / (std::string(row.name) + ".cu"), source);
-    std::cout << row.name << '\t' << row.config.shared_bytes() << '\t' << row.config.threads() << '\t'
-              << row.resident_blocks << '\t' << row.register_ceiling << '\t' << row.tuned << '\n';
+    int bytes = row.config.shared_bytes();
+    if constexpr (requires { row.config.dynamic_bytes(); }) bytes = row.config.dynamic_bytes();
+    std::cout << row.name << '\t' << bytes << '\t' << row.config.threads() << '\t' << row.resident_blocks << '\t'
+              << row.register_ceiling << '\t' << row.tuned << '\n';
   };
   for (size_t i = 0; i < std::size(forward_rows); i++) {
     const auto& row = forward_rows[i];
     add(row, attention_source("forward.cuh", "forward_rows", "forward", "AttentionForwardParams", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(spread_rows); i++) {
+    const auto& row = spread_rows[i];
+    add(row, attention_source("forward.cuh", "spread_rows", "forward", "AttentionForwardParams", row.name, i));
   }
   for (size_t i = 0; i < std::size(decode_rows); i++) {
     const auto& row = decode_rows[i];
@@ -77,6 +83,11 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < std::size(forward_combine_rows); i++) {
     const auto& row = forward_combine_rows[i];
     add(row, attention_source("combine.cuh", "forward_combine_rows", "combine", "AttentionCombineParams", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(forward_tail_rows); i++) {
+    const auto& row = forward_tail_rows[i];
+    add(row,
+        attention_source("combine.cuh", "forward_tail_rows", "combine_tail", "AttentionForwardParams", row.name, i));
   }
   for (size_t i = 0; i < std::size(gated_delta_prepare_rows); i++) {
     const auto& row = gated_delta_prepare_rows[i];

@@ -17,12 +17,16 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr double kLog2E = 1.4426950408889634;
 
-// (sequence, key head) pairs whose query tiles run side by side: enough to share their keys through the L2 cache, few
-// enough that those keys stay in it.
-constexpr int64_t kHeadsInFlight = 16;
+bool needs_general(const AttentionProblem& p) { return p.softcap > 0 || p.page_table; }
 
 std::vector<const ForwardRow*> rows_for(const AttentionProblem& p) {
-  return forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, p.softcap > 0 || p.page_table);
+  return forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, needs_general(p));
+}
+
+const ForwardRow* choose_row(const AttentionProblem& p, const ArchProfile& arch, const QueryRows& work) {
+  const ForwardRow* row =
+      needs_general(p) ? nullptr : choose_spread_row(arch, p.q.dtype, p.head_dim, p.head_dim_v, work);
+  return row != nullptr ? row : choose_forward_row(arch, rows_for(p), work);
 }
 
 QueryRows query_rows(const AttentionProblem& p, int sm_count) {
@@ -77,6 +81,16 @@ std::vector<Region> outputs_of(const AttentionProblem& p) {
 int64_t rows_of_o(const AttentionProblem& p) { return outer_q(p) * p.dense_q * p.heads_q; }
 int64_t part_bytes(const AttentionProblem& p) { return rows_of_o(p) * (p.head_dim_v + 1) * 4; }
 
+// Rows that blocks store parts of, of query tiles that several share.
+int64_t tail_rows(const ForwardConfig& config, const TailSplit& tail, int64_t blocks) {
+  return tail.shared_tiles(blocks) * tail.parts * config.block_q;
+}
+
+// Where all blocks are known to have the same work: lengths on the device are not.
+bool equal_blocks(const AttentionProblem& p) {
+  return !p.cu_seqlens_q && !p.cu_seqlens_k && !p.seqused_k && p.window_left < 0 && p.window_right < 0;
+}
+
 // How many of `blocks` query tiles' keys are shared by several blocks, and by how many, so that an SM's busiest place
 // has as few tiles as may be. It follows from shapes and the card alone, so the same call gives the same bits.
 int splits_for(const AttentionProblem& p, int64_t block_q, int64_t block_kv, int64_t blocks, int64_t places) {
@@ -123,12 +137,15 @@ Status attention_forward_supported(const AttentionProblem& p) {
 Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm_count, ForwardChoice* choice) {
   FLASHDELTA_RETURN_IF_ERROR(attention_forward_supported(p));
   const QueryRows work = query_rows(p, sm_count);
-  *choice = {choose_forward_row(arch, rows_for(p), work), nullptr, 1};
+  *choice = {choose_row(p, arch, work), nullptr, 1, {}};
   if (choice->row == nullptr) {
     return not_supported(
         fmt::format("q: no kernel for head sizes {} and {} fits {}", p.head_dim, p.head_dim_v, arch.name));
   }
-  if (work.blocks(choice->row->config) > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  const int64_t blocks = work.blocks(choice->row->config);
+  if (blocks > kMostInt32) return not_supported("q: over 2^31 blocks of query rows");
+  choice->tail = {blocks, 1};
+  if (equal_blocks(p)) choice->tail = choose_tail(choice->row->config, work, p.max_k);
   if (rows_of_o(p) > kMostTokens) return {};
   const DecodeRow* decode =
       choose_decode_row(arch, p.q.dtype, p.head_dim, p.head_dim_v, work.rows, p.page_table ? p.page_size : 0);
@@ -137,7 +154,7 @@ Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm
   if (decode != nullptr) {
     const int64_t block_q = decode->config.block_q(), places = int64_t{sm_count} * decode->resident_blocks;
     const int splits = splits_for(p, block_q, decode->config.round_kv(), work.blocks(block_q), places);
-    if (few || splits > 1) *choice = {nullptr, decode, splits};
+    if (few || splits > 1) *choice = {nullptr, decode, splits, {}};
     return {};
   }
   const ForwardRow* general =
@@ -146,7 +163,7 @@ Status choose_forward(const AttentionProblem& p, const ArchProfile& arch, int sm
   const ForwardConfig& config = general->config;
   const int splits = splits_for(p, config.block_q, config.block_kv, work.blocks(config) * config.value_parts,
                                 int64_t{sm_count} * general->resident_blocks);
-  if (splits > 1) *choice = {general, nullptr, splits};
+  if (splits > 1) *choice = {general, nullptr, splits, {}};
   return {};
 }
 
@@ -156,7 +173,7 @@ ForwardTile::ForwardTile(const ForwardRow& row)
       head_dim(row.config.head_dim),
       head_dim_v(row.config.head_dim_v),
       threads(row.config.threads()),
-      shared_bytes(row.config.shared_bytes()),
+      shared_bytes(row.config.dynamic_bytes()),
       value_parts(row.config.value_parts) {}
 
 ForwardTile::ForwardTile(const DecodeRow& row)
@@ -219,7 +236,7 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardTi
     out.softcap_log2 = static_cast<float>(cap * kLog2E);
   }
   out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), tile.block_q));
-  out.heads_in_flight = static_cast<int32_t>(std::min(kHeadsInFlight, p.heads_k * p.batch));
+  out.heads_in_flight = static_cast<int32_t>(std::min(heads_in_flight(p.window_right >= 0), p.heads_k * p.batch));
   const bool whole_rows = p.head_dim == tile.head_dim && p.head_dim_v == tile.head_dim_v;
   out.whole_tile = whole_rows ? tile.block_kv : static_cast<int32_t>(kMostInt32);
   out.longest_first = p.window_right >= 0;
@@ -286,24 +303,46 @@ std::string kernel_of(const ForwardChoice& choice) {
   return fmt::format("flashdelta_{}", choice.decode != nullptr ? choice.decode->name : choice.row->name);
 }
 
-const ForwardCombineRow& combine_row(const AttentionProblem& p) {
-  return *std::find_if(std::begin(forward_combine_rows), std::end(forward_combine_rows),
-                       [&](const ForwardCombineRow& row) { return is_element(row.config.element, p.q.dtype); });
+constexpr int kCombineThreads = ForwardCombineConfig{Element::bf16}.threads();
+
+std::string combine_kernel(std::span<const ForwardCombineRow> rows, const AttentionProblem& p) {
+  const auto row = std::find_if(rows.begin(), rows.end(),
+                                [&](const ForwardCombineRow& r) { return is_element(r.config.element, p.q.dtype); });
+  return fmt::format("flashdelta_{}", row->name);
 }
 
-Status launch_combine(Device& device, const AttentionProblem& p, const AttentionCombineParams& params, Region workspace,
+size_t workspace_bytes(const AttentionProblem& p, const ForwardChoice& choice, int sm_count) {
+  if (choice.splits > 1) return static_cast<size_t>(choice.splits * part_bytes(p));
+  if (choice.tail.parts <= 1) return 0;
+  const ForwardConfig& config = choice.row->config;
+  const int64_t rows = tail_rows(config, choice.tail, query_rows(p, sm_count).blocks(config));
+  return static_cast<size_t>(rows * (p.head_dim_v + 1) * 4);
+}
+
+// o of all parts lies in front of their lse.
+void set_tail(const TailSplit& tail, int64_t rows, void* workspace, AttentionForwardParams* params) {
+  params->whole_blocks = static_cast<int32_t>(tail.whole_blocks);
+  params->tail_parts = tail.parts;
+  params->tail_o = static_cast<float*>(workspace);
+  params->tail_lse = params->tail_o + rows * params->head_dim_v;
+}
+
+void append(const std::vector<Region>& more, std::vector<Region>* regions) {
+  regions->insert(regions->end(), more.begin(), more.end());
+}
+
+Status launch_combine(Device& device, const AttentionProblem& p, const std::string& kernel,
+                      const std::array<uint32_t, 3>& grid, std::span<const std::byte> parameters, Region workspace,
                       void* stream) {
-  const ForwardCombineRow& row = combine_row(p);
-  const std::string kernel = fmt::format("flashdelta_{}", row.name);
   std::vector<Region> regions = inputs_of(p);
-  for (const Region& output : outputs_of(p)) regions.push_back(output);
+  append(outputs_of(p), &regions);
   workspace.written = false, workspace.defined = true;
   regions.push_back(workspace);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(ceil_div(params.rows, row.config.threads() / 32)), 1, 1};
-  launch.threads = static_cast<uint32_t>(row.config.threads());
-  launch.parameters = std::as_bytes(std::span(&params, 1));
+  launch.grid = grid;
+  launch.threads = kCombineThreads;
+  launch.parameters = parameters;
   launch.regions = regions;
   return device.launch(launch, stream);
 }
@@ -313,7 +352,7 @@ Status launch_combine(Device& device, const AttentionProblem& p, const Attention
 Status attention_forward_workspace_on(const AttentionProblem& p, const ArchProfile& arch, int sm_count, size_t* bytes) {
   ForwardChoice choice;
   FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, sm_count, &choice));
-  *bytes = choice.splits > 1 ? static_cast<size_t>(choice.splits * part_bytes(p)) : 0;
+  *bytes = workspace_bytes(p, choice, sm_count);
   return {};
 }
 
@@ -321,34 +360,48 @@ Status prepare_attention_forward(Device& device, const ArchProfile& arch, const 
   ForwardChoice choice;
   FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, device.info().sm_count, &choice));
   FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_of(choice)));
-  return choice.splits > 1 ? device.prepare(fmt::format("flashdelta_{}", combine_row(p).name)) : Status{};
+  if (choice.tail.parts > 1) return device.prepare(combine_kernel(forward_tail_rows, p));
+  return choice.splits > 1 ? device.prepare(combine_kernel(forward_combine_rows, p)) : Status{};
 }
 
 Status attention_forward_on(Device& device, const ArchProfile& arch, const AttentionProblem& p, void* workspace,
                             void* stream) {
   ForwardChoice choice;
-  FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, device.info().sm_count, &choice));
+  const int sm_count = device.info().sm_count;
+  FLASHDELTA_RETURN_IF_ERROR(choose_forward(p, arch, sm_count, &choice));
   const ForwardTile tile = choice.decode != nullptr ? ForwardTile(*choice.decode) : ForwardTile(*choice.row);
-  const int64_t count = query_rows(p, device.info().sm_count).blocks(tile.block_q);
+  const int64_t count = query_rows(p, sm_count).blocks(tile.block_q);
   if (count == 0) return {};
-  const bool split = choice.splits > 1;
+  const bool split = choice.splits > 1, tail = choice.tail.parts > 1;
   const AttentionForwardParams direct = forward_params(p, tile);
-  const AttentionForwardParams params = split ? into_workspace(p, direct, choice.splits, workspace) : direct;
-  const Region parts = region("workspace", workspace, choice.splits * part_bytes(p), 1, true);
+  AttentionForwardParams params = split ? into_workspace(p, direct, choice.splits, workspace) : direct;
+  if (tail) set_tail(choice.tail, tail_rows(choice.row->config, choice.tail, count), workspace, &params);
+  const Region parts =
+      region("workspace", workspace, static_cast<int64_t>(workspace_bytes(p, choice, sm_count)), 1, true);
   std::vector<Region> regions = inputs_of(p);
-  for (const Region& output : split ? std::vector{parts} : outputs_of(p)) regions.push_back(output);
+  if (split || tail) regions.push_back(parts);
+  if (!split) append(outputs_of(p), &regions);
   const std::string kernel = kernel_of(choice);
   KernelLaunch launch;
   launch.kernel = kernel;
-  launch.grid = {static_cast<uint32_t>(count), static_cast<uint32_t>(tile.value_parts),
+  launch.grid = {static_cast<uint32_t>(tail ? choice.tail.grid(count) : count), static_cast<uint32_t>(tile.value_parts),
                  static_cast<uint32_t>(choice.splits)};
   launch.threads = static_cast<uint32_t>(tile.threads);
   launch.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, tile.shared_bytes, tile.threads);
   launch.parameters = std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
   FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, stream));
+  if (tail) {
+    const std::array<uint32_t, 3> grid{static_cast<uint32_t>(tile.block_q / (kCombineThreads / 32)),
+                                       static_cast<uint32_t>(choice.tail.shared_tiles(count)), 1};
+    return launch_combine(device, p, combine_kernel(forward_tail_rows, p), grid, std::as_bytes(std::span(&params, 1)),
+                          parts, stream);
+  }
   if (!split) return {};
-  return launch_combine(device, p, combine_params(p, direct, params), parts, stream);
+  const AttentionCombineParams combine = combine_params(p, direct, params);
+  const std::array<uint32_t, 3> grid{static_cast<uint32_t>(ceil_div(combine.rows, kCombineThreads / 32)), 1, 1};
+  return launch_combine(device, p, combine_kernel(forward_combine_rows, p), grid, std::as_bytes(std::span(&combine, 1)),
+                        parts, stream);
 }
 
 }  // namespace flashdelta

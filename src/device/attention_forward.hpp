@@ -5,6 +5,7 @@
 #include "cuda/attention/forward_params.h"
 #include "cuda/attention/rows.hpp"
 #include "device/device.hpp"
+#include "plan/kernel_rows.hpp"
 
 namespace flashdelta {
 
@@ -17,6 +18,7 @@ struct ForwardChoice {
   const ForwardRow* row = nullptr;
   const DecodeRow* decode = nullptr;
   int splits = 1;
+  TailSplit tail;  // of a row of the first table without splits
 };
 
 // What a problem gets under an architecture's limits, on a card of sm_count multiprocessors.
@@ -27,6 +29,11 @@ Status attention_forward_workspace_on(const AttentionProblem& problem, const Arc
 
 // Makes the kernels of that call ready, so that it may be captured in a graph.
 Status prepare_attention_forward(Device& device, const ArchProfile& arch, const AttentionProblem& problem);
+
+// (sequence, key head) pairs whose query tiles run side by side: enough to share their keys through the L2 cache, few
+// enough that those keys stay in it. Where tiles are of unequal length, and the longest of those heads start first,
+// more are packed better.
+constexpr int64_t heads_in_flight(bool longest_first) { return longest_first ? 32 : 16; }
 
 // What the host has to know of a row of either table.
 struct ForwardTile {

@@ -15,6 +15,10 @@ namespace {
 
 using emulator::Counters;
 
+// Fitted: what a block loses each time that its warps, each at its own pace, wait for a tile, while no other block of
+// its SM covers for it.
+constexpr double kWaitCycles = 390;
+
 // More blocks than this need no shares by SM: their tail is under a thousandth.
 constexpr int64_t kMostBlocks = 4'000'000;
 
@@ -56,7 +60,7 @@ Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_
   launch.kernel = kernel;
   launch.grid = {1, static_cast<uint32_t>(row.config.value_parts), 1};
   launch.threads = static_cast<uint32_t>(row.config.threads());
-  launch.dynamic_shared_bytes = static_cast<uint32_t>(row.config.shared_bytes());
+  launch.dynamic_shared_bytes = static_cast<uint32_t>(row.config.dynamic_bytes());
   launch.parameters = std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
   EmulatorDevice device(*parse_arch("sm120"), 0, 0);
@@ -79,25 +83,30 @@ Status block_costs(const DeviceProfile& device, const ForecastRequest& request, 
   const auto count = [&](int64_t keys, bool causal, Counters* counters) {
     return count_block(request, row, tokens, keys, causal, counters);
   };
-  const auto cycles = [&](const Counters& c) { return cycles_of(c, device, row.config.warps, resident); };
+  const double wait = row.config.own_pace() ? kWaitCycles * (row.config.stages == 1 ? 2 : 1) : 0;
+  const auto cycles = [&](const Counters& c, int64_t tiles) {
+    Cycles x = cycles_of(c, device, row.config.warps, resident);
+    x.exposed += wait * static_cast<double>(tiles) / static_cast<double>(resident);
+    return x;
+  };
   Counters one, two, other;
   FLASHDELTA_RETURN_IF_ERROR(count(block_kv, false, &one));
   FLASHDELTA_RETURN_IF_ERROR(count(2 * block_kv, false, &two));
-  costs->tile = cycles(difference(two, one));
+  costs->tile = cycles(difference(two, one), 1);
   if (request.causal) {  // the diagonal's tiles
     FLASHDELTA_RETURN_IF_ERROR(count(tokens, true, &other));
-    costs->whole = cycles(other);
     costs->tiles = (tokens + block_kv - 1) / block_kv;
+    costs->whole = cycles(other, costs->tiles);
     return {};
   }
   costs->tiles = 1;
-  costs->whole = cycles(one);
+  costs->whole = cycles(one, 1);
   if (request.seqlen < block_kv) {
     FLASHDELTA_RETURN_IF_ERROR(count(request.seqlen, false, &other));
-    costs->whole = cycles(other);
+    costs->whole = cycles(other, 1);
   } else if (const int64_t rest = request.seqlen % block_kv; rest != 0) {
     FLASHDELTA_RETURN_IF_ERROR(count(block_kv + rest, false, &other));
-    costs->edge = cycles(difference(other, one));
+    costs->edge = cycles(difference(other, one), 1);
   }
   return {};
 }
@@ -123,9 +132,26 @@ std::vector<Cycles> blocks_of_a_head(const ForecastRequest& request, const Forwa
   return blocks;
 }
 
-// Cycles until the last SM is done, each block going to the SM that is free first.
-double makespan(const std::vector<Cycles>& head, int64_t pairs, int sm_count) {
-  if (static_cast<int64_t>(head.size()) * pairs > kMostBlocks) {
+// The parts of one of the query tiles that several blocks share.
+std::vector<Cycles> parts_of_a_tile(const ForecastRequest& request, const ForwardRow& row, const BlockCosts& costs,
+                                    int parts) {
+  const int64_t tiles = (request.seqlen + row.config.block_kv - 1) / row.config.block_kv;
+  const int64_t longest = (tiles + parts - 1) / parts;
+  std::vector<Cycles> blocks;
+  for (int64_t first = 0; first < parts * longest; first += longest) {
+    const int64_t count = std::clamp<int64_t>(tiles - first, 0, longest);
+    blocks.push_back(costs.whole);
+    blocks.back().add(costs.tile, static_cast<double>(std::max<int64_t>(count - costs.tiles, 0)));
+  }
+  return blocks;
+}
+
+// Cycles until the last SM is done, each block going to the SM that is free first, in the kernel's order: the tiles of
+// the pairs in flight in turn, then those of the next. Of the tiles after tail.whole_blocks each is `parts`.
+double makespan(const std::vector<Cycles>& head, int64_t pairs, int64_t in_flight, int sm_count, const TailSplit& tail,
+                const std::vector<Cycles>& parts) {
+  const auto count = static_cast<int64_t>(head.size());
+  if (count * pairs > kMostBlocks) {
     double sum = 0;
     for (const Cycles& block : head) sum += block.total();
     return sum * static_cast<double>(pairs) / sm_count;
@@ -133,12 +159,21 @@ double makespan(const std::vector<Cycles>& head, int64_t pairs, int sm_count) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
   for (int i = 0; i < sm_count; i++) free_at.push(0);
   double last = 0;
-  for (const Cycles& block : head) {
-    for (int64_t i = 0; i < pairs; i++) {
-      const double end = free_at.top() + block.total();
-      free_at.pop();
-      free_at.push(end);
-      last = std::max(last, end);
+  const auto run = [&](const Cycles& block) {
+    const double end = free_at.top() + block.total();
+    free_at.pop();
+    free_at.push(end);
+    last = std::max(last, end);
+  };
+  int64_t done = 0;
+  for (int64_t first = 0; first < pairs; first += in_flight) {
+    const int64_t together = std::min(in_flight, pairs - first);
+    for (int64_t i = 0; i < count * together; i++) {
+      if (done++ < tail.whole_blocks) {
+        run(head[static_cast<size_t>(i / together)]);
+      } else {
+        for (const Cycles& part : parts) run(part);
+      }
     }
   }
   return last;
@@ -163,8 +198,11 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
   FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
   const int64_t pairs = request.batch * request.heads_k;
   const QueryRows work{request.seqlen * request.heads_q / request.heads_k, pairs, device.sm_count};
-  const ForwardRow* row =
-      choose_forward_row(*request.arch, forward_rows_for(request.dtype, request.head_dim, request.head_dim_v), work);
+  const ForwardRow* row = choose_spread_row(*request.arch, request.dtype, request.head_dim, request.head_dim_v, work);
+  if (row == nullptr) {
+    row =
+        choose_forward_row(*request.arch, forward_rows_for(request.dtype, request.head_dim, request.head_dim_v), work);
+  }
   if (row == nullptr) {
     return not_supported(fmt::format("attention_forward: no kernel for {} with head sizes {} and {} on {}",
                                      dtype_name(request.dtype), request.head_dim, request.head_dim_v,
@@ -172,23 +210,35 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
   }
   const int64_t blocks = work.blocks(row->config);
   const int64_t most =
-      resident_blocks(*request.arch, row->config.shared_bytes(), row->config.threads(), row->register_ceiling);
+      resident_blocks(*request.arch, row->config.dynamic_bytes(), row->config.threads(), row->register_ceiling);
   const int64_t resident =
       std::clamp<int64_t>((blocks + device.sm_count - 1) / device.sm_count, 1, std::max<int64_t>(most, 1));
   BlockCosts costs;
   FLASHDELTA_RETURN_IF_ERROR(block_costs(device, request, *row, resident, &costs));
   const std::vector<Cycles> head = blocks_of_a_head(request, *row, costs);
 
+  TailSplit tail{blocks, 1};
+  if (!request.causal && request.share_tail) tail = choose_tail(row->config, work, request.seqlen);
+  const std::vector<Cycles> parts = parts_of_a_tile(request, *row, costs, tail.parts);
+
   const double hertz = *device.clock_ghz() * 1e9;
-  const double memory_seconds = memory_bytes(request) / memory_rate(device);
+  // The parts of shared tiles are written beside the products, as o is, and read by a kernel of their own.
+  const double parts_seconds =
+      4.0 *
+      static_cast<double>(tail.shared_tiles(blocks) * tail.parts * row->config.block_q * (request.head_dim_v + 1)) /
+      memory_rate(device);
+  const double memory_seconds = memory_bytes(request) / memory_rate(device) + parts_seconds;
+  const double busy_seconds =
+      makespan(head, pairs, heads_in_flight(request.causal), device.sm_count, tail, parts) / hertz;
   *forecast = {.device = std::string(device.name),
                .kernel = row->name,
                .blocks = blocks,
                .resident_blocks = most,
-               .seconds = std::max(makespan(head, pairs, device.sm_count) / hertz, memory_seconds),
+               .seconds = std::max(busy_seconds, memory_seconds) + parts_seconds,
                .flops = flops_of(request),
                .limits = {},
-               .binding = ""};
+               .binding = "",
+               .tail_parts = tail.parts};
   Cycles sum;
   for (const Cycles& block : head) sum.add(block, static_cast<double>(pairs) / device.sm_count);
   set_limits(sum, memory_seconds, hertz, forecast);

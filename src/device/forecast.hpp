@@ -19,6 +19,7 @@ struct ForecastRequest {
   int64_t head_dim = 0, head_dim_v = 0;
   int64_t batch = 1, heads_q = 1, heads_k = 1, seqlen = 0;
   bool causal = false;
+  bool share_tail = true;  // false: as if every query tile had one block, to compare with
 };
 
 struct Forecast {
@@ -31,6 +32,7 @@ struct Forecast {
   double seconds = 0, flops = 0;
   std::vector<Limit> limits;
   const char* binding = "";  // the limit with the largest share
+  int tail_parts = 1;        // attention: of each of the query tiles after the last whole wave
   // Gated delta: the most parts of a sequence that context parallelism would cut, were gates strong enough; else 0.
   int parts_exact = 0, parts_decay_start = 0;
 };

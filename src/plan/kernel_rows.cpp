@@ -33,10 +33,10 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
   const ForwardRow* best = nullptr;
   for (const ForwardRow* row : rows) {
     const ForwardConfig& config = row->config;
-    if (config.shared_bytes() > arch.shared_bytes_block) continue;
+    if (config.dynamic_bytes() > arch.shared_bytes_block) continue;
     if (row->wanted_blocks > 0) {
       const int64_t blocks =
-          resident_blocks(arch, config.shared_bytes(), config.threads(), int64_t{row->register_ceiling});
+          resident_blocks(arch, config.dynamic_bytes(), config.threads(), int64_t{row->register_ceiling});
       const bool few_rows = work.sm_count > 0 && work.rows < 2 * config.block_q;  // larger blocks read keys less often
       if (blocks < row->wanted_blocks || few_rows || !work.fill(config.block_q, row->wanted_blocks)) continue;
       return row;
@@ -49,6 +49,41 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
     }
   }
   return best;
+}
+
+const ForwardRow* choose_spread_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+                                    int64_t head_dim_v, const QueryRows& work) {
+  const auto rows = forward_rows_for(dtype, head_dim, head_dim_v);
+  if (rows.empty() || work.sm_count == 0) return nullptr;
+  for (const ForwardRow& row : spread_rows) {
+    const ForwardConfig &config = row.config, &other = rows[0]->config;
+    if (config.element != other.element || config.head_dim != other.head_dim || config.head_dim_v != other.head_dim_v) {
+      continue;  // more padding
+    }
+    const bool suits = work.rows > 64 && work.rows <= config.block_q && work.fill(config.block_q, 1);
+    if (suits && config.dynamic_bytes() <= arch.shared_bytes_block) return &row;
+  }
+  return nullptr;
+}
+
+TailSplit choose_tail(const ForwardConfig& config, const QueryRows& work, int64_t keys) {
+  constexpr int64_t most_parts = 32, least_tiles = 2;  // a lane of the combining warp each
+  constexpr int64_t part_keys = 256;  // storing 256 rows of 128 fp32 numbers and reading them is as long as 256 keys
+  const int64_t blocks = work.blocks(config), waves = work.sm_count > 0 ? blocks / work.sm_count : 0;
+  const int64_t left = blocks - waves * work.sm_count;
+  const TailSplit whole{blocks, 1};
+  if (waves == 0 || left == 0 || config.value_parts > 1) return whole;
+  const int64_t tiles = (keys + config.block_kv - 1) / config.block_kv, cost = part_keys / config.block_kv;
+  const auto tail_tiles = [&](int64_t parts) {
+    const int64_t longest = (tiles + parts - 1) / parts + (parts > 1 ? cost : 0);
+    return (left * parts + work.sm_count - 1) / work.sm_count * longest;
+  };
+  int64_t best = 1;
+  for (int64_t parts = 2; parts <= std::min(tiles / least_tiles, most_parts); parts++) {
+    if (tail_tiles(parts) < tail_tiles(best)) best = parts;
+  }
+  if (100 * (tail_tiles(1) - tail_tiles(best)) < 3 * (waves + 1) * tiles) return whole;
+  return {blocks - left, static_cast<int>(best)};
 }
 
 const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,

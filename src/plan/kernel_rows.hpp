@@ -40,6 +40,24 @@ struct QueryRows {
 const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<const ForwardRow*>& rows,
                                      const QueryRows& work);
 
+// The row for few query rows whose keys come from memory, where the work suits it and fills the card. Null: none does.
+const ForwardRow* choose_spread_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+                                    int64_t head_dim_v, const QueryRows& work);
+
+// How the query tiles that are left over after every SM has had as many as every other are shared out: each by `parts`
+// blocks. parts 1: not shared, and whole_blocks is all there are.
+struct TailSplit {
+  int64_t whole_blocks = 0;
+  int parts = 1;
+
+  int64_t shared_tiles(int64_t blocks) const { return parts > 1 ? blocks - whole_blocks : 0; }
+  int64_t grid(int64_t blocks) const { return whole_blocks + (parts > 1 ? shared_tiles(blocks) * parts : 0); }
+};
+
+// Of that many blocks of equal work, over that many keys. Shared only where it saves 3% of the call, a part costing the
+// time of some keys more: it stores its o in fp32, and another kernel reads it.
+TailSplit choose_tail(const ForwardConfig& config, const QueryRows& work, int64_t keys);
+
 // The row for few query rows that takes these and has the smallest blocks that hold them all, else the largest blocks.
 // page_size: of paged keys, else 0; a page holds whole tiles. Null: there is none.
 const DecodeRow* choose_decode_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,

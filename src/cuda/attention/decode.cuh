@@ -7,6 +7,7 @@
 #include "cuda/attention/decode_config.hpp"
 #include "cuda/attention/forward_output.cuh"
 #include "cuda/attention/forward_work.cuh"
+#include "cuda/attention/hand_over.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/queries.cuh"
 #include "cuda/attention/ring.cuh"
@@ -27,7 +28,7 @@ class Decode {
         group_(warp_ / C.row_warps),
         block_row_(work.tile * C.block_q()),
         warp_row_(block_row_ + warp_ % C.row_warps * 16),
-        rounds_(share(KeyTiles(work, block_row_, C.block_q(), C.round_kv()), params.splits)),
+        rounds_(share(KeyTiles(work, block_row_, C.block_q(), C.round_kv()), blockIdx.z, params.splits)),
         warp_tiles_(work, warp_row_, 16, C.block_kv),
         k_reader_(ring_address(), 0, lane_),
         v_reader_(ring_address(), 0, lane_),
@@ -41,7 +42,9 @@ class Decode {
     }
     softmax_.finish();
     if constexpr (C.key_warps > 1) gather();
-    if (group_ == 0) store_output<C.element>(o_, softmax_, params_, work_, warp_row_, 0, lane_);
+    if (group_ == 0) {
+      store_output<C.element>(o_, softmax_, OutputPlace(params_, work_, 0), params_, work_, warp_row_, 0, lane_);
+    }
   }
 
  private:
@@ -114,44 +117,12 @@ class Decode {
 
   // What the other groups found joins the first one's, in their order.
   __device__ __forceinline__ void gather() {
-    constexpr int blocks = C.head_dim_v / 8, bytes = (blocks + 1) * 32 * 16;
-    const uint32_t found = shared_ + lane_ * 16;
+    constexpr int bytes = hand_over_bytes(C.head_dim_v);
     ptx::barrier_sync_block();  // every warp has read its last tile: the ring's place is free
-    if (group_ > 0) {
-      const uint32_t mine = found + (group_ - 1) * bytes;
-#pragma unroll
-      for (int n = 0; n < blocks; n++) store(mine + n * 512, o_.x[0][n]);
-      float state[4];
-      softmax_.save(state);
-      store(mine + blocks * 512, state);
-    }
+    if (group_ > 0) hand_over(o_, softmax_, shared_ + (group_ - 1) * bytes, lane_);
     ptx::barrier_sync_block();
     if (group_ > 0) return;
-    for (int group = 1; group < C.key_warps; group++) {
-      const uint32_t theirs = found + (group - 1) * bytes;
-      float x[4];
-      load(x, theirs + blocks * 512);
-      float keep[2], take[2];
-      softmax_.merge(x, keep, take);
-#pragma unroll
-      for (int n = 0; n < blocks; n++) {
-        load(x, theirs + n * 512);
-#pragma unroll
-        for (int e = 0; e < 4; e++) o_.x[0][n][e] = fmaf(take[e >> 1], x[e], keep[e >> 1] * o_.x[0][n][e]);
-      }
-    }
-  }
-
-  __device__ __forceinline__ static void store(uint32_t address, const float (&x)[4]) {
-    const uint32_t words[4] = {__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
-                               __float_as_uint(x[3])};
-    ptx::store_shared_128(address, words);
-  }
-  __device__ __forceinline__ static void load(float (&x)[4], uint32_t address) {
-    uint32_t words[4];
-    ptx::load_shared_128(words, address);
-#pragma unroll
-    for (int i = 0; i < 4; i++) x[i] = __uint_as_float(words[i]);
+    for (int group = 1; group < C.key_warps; group++) take_over(o_, softmax_, shared_ + (group - 1) * bytes, lane_);
   }
 
   const AttentionForwardParams& params_;

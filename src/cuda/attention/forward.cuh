@@ -8,14 +8,15 @@
 
 #include <type_traits>
 
+#include "cuda/attention/forward_barriers.cuh"
 #include "cuda/attention/forward_output.cuh"
 #include "cuda/attention/forward_storage.cuh"
 #include "cuda/attention/forward_work.cuh"
+#include "cuda/attention/hand_over.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/queries.cuh"
 #include "cuda/attention/softcap.cuh"
 #include "cuda/attention/softmax.cuh"
-#include "cuda/ptx/barrier.cuh"
 
 namespace flashdelta::attention {
 
@@ -23,14 +24,14 @@ template <ForwardConfig C>
 class Forward {
  public:
   __device__ __forceinline__ Forward(ForwardStorage<C>& storage, const AttentionForwardParams& params,
-                                     const ForwardWork& work)
+                                     const ForwardWork& work, const TilePart& mine)
       : params_(params),
         work_(work),
         thread_(threadIdx.x),
         lane_(threadIdx.x & 31),
         block_row_(work.tile * C.block_q),
-        warp_row_(block_row_ + ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_rows()),
-        block_tiles_(share(KeyTiles(work, block_row_, C.block_q, C.block_kv), C.general ? params.splits : 1)),
+        warp_row_(block_row_ + row_group(ptx::shfl_idx(threadIdx.x / 32, 0)) * C.warp_rows()),
+        block_tiles_(part_of(KeyTiles(work, block_row_, C.block_q, C.block_kv), params, mine)),
         warp_tiles_(work, warp_row_, C.warp_rows(), C.block_kv),
         q_address_(storage.q.address()),
         q_reader_(q_address_, warp_row_ - block_row_, lane_),
@@ -48,13 +49,16 @@ class Forward {
     tile::zero(o_);
     if (block_tiles_.begin < block_tiles_.end) {
       load_queries();
-      if constexpr (C.stages == 1) {
+      if constexpr (C.spread) {
+        spread();
+      } else if constexpr (C.stages == 1) {
         single_buffered();
       } else {
         double_buffered();
       }
     }
     softmax_.finish();
+    if constexpr (C.spread) gather();
     store();
   }
 
@@ -62,16 +66,30 @@ class Forward {
   using Q = typename ForwardTiles<C>::Q;
   using K = typename ForwardTiles<C>::K;
   using V = typename ForwardTiles<C>::V;
+  using Barriers = ForwardBarriers<C>;
   template <class Tile>
   using KeyCopy = std::conditional_t<C.general, tile::PagedCopy<Tile, C.threads()>, tile::TileCopy<Tile, C.threads()>>;
   static constexpr int m_tiles = C.warp_rows() / 16, k_steps = C.head_dim / 16;
   static constexpr int key_steps = C.block_kv / 16, v_steps = C.block_v() / 16;
   static constexpr int resident_steps = C.q_in_registers ? k_steps : 1;
+  // The step of the scores after which copies start: late enough that the other warps have left their place, early
+  // enough that they come in time.
+  static constexpr int copy_step = C.general       ? 0
+                                   : C.stages == 1 ? k_steps * 3 / 8
+                                   : C.spread      ? k_steps / 4
+                                                   : k_steps / 2;
+
+  __device__ __forceinline__ static KeyTiles part_of(const KeyTiles& tiles, const AttentionForwardParams& params,
+                                                     const TilePart& mine) {
+    if (C.general && params.splits > 1) return share(tiles, blockIdx.z, params.splits);
+    return share(tiles, mine.part, mine.parts);
+  }
 
   // Queries and the first keys arrive together. Of Q the first step's fragments, or all, go to registers.
   __device__ __forceinline__ void load_queries() {
     copy_queries<Q, C.threads()>(q_address_, params_, work_, block_row_, thread_);
     copy<true, false>(block_tiles_.begin);
+    Barriers::init(thread_);
     ptx::cp_async_wait<0>();
     if (params_.scale_log2 <= 0) apply_sign<Q, C.threads()>(q_address_, params_.scale_log2, thread_);
     ptx::barrier_sync_block();  // every thread's rows of Q and K are there
@@ -79,59 +97,146 @@ class Forward {
     if constexpr (C.q_in_registers) ptx::barrier_sync_block();  // Q is read: V may take its place
   }
 
-  // K and V have one buffer each: V arrives during the scores, the next K during the softmax and the values.
+  // K and V have one buffer each: V arrives during the scores, the next K during the values. No warp waits for another
+  // before it needs what the other copied, or the place of what the other reads; that is asked for in the midst of a
+  // product, when the answer is mostly there.
   __device__ __forceinline__ void single_buffered() {
+    uint32_t parity = 0;
     for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
       const bool visible = warp_tiles_.contains(tile);
-      const auto copy_v = [&] { copy<false, true>(tile); };
+      const auto copy_v = [&] {
+        Barriers::wait_read(Barriers::v_read, parity ^ 1);
+        copy<false, true>(tile);
+        Barriers::arrive_copied(Barriers::v_here);
+      };
+      const auto copy_k = [&] {
+        if (tile + 1 >= block_tiles_.end) return;
+        Barriers::wait_read(Barriers::k_read, parity);
+        copy<true, false>(tile + 1);
+        Barriers::arrive_copied(Barriers::k_here);
+      };
       if (visible) {
         scores(copy_v);
       } else {
         copy_v();
       }
-      ptx::cp_async_wait<0>();
-      ptx::barrier_sync_block();  // V is there, and every warp has read K
-      if (tile + 1 < block_tiles_.end) copy<true, false>(tile + 1);
-      if (visible) {
-        hide_and_fit(tile);
-        values();
+      Barriers::arrive_read(Barriers::k_read);
+      if constexpr (C.own_pace()) {
+        if (visible) hide_and_fit(tile);
+        Barriers::wait_here(Barriers::v_here, parity);
+        if (visible) {
+          values(copy_k);
+        } else {
+          copy_k();
+        }
+      } else {
+        Barriers::wait_here(Barriers::v_here, parity);
+        copy_k();
+        if (visible) {
+          hide_and_fit(tile);
+          values([] {});
+        }
       }
+      Barriers::arrive_read(Barriers::v_read);
       if constexpr (!C.q_in_registers) read_resident_queries();
-      ptx::cp_async_wait<0>();
-      ptx::barrier_sync_block();  // the next K is there, and every warp has read V
+      if (!C.own_pace() || tile + 1 < block_tiles_.end) Barriers::wait_here(Barriers::k_here, parity);
+      parity ^= 1;
     }
   }
 
-  // The next K and V arrive in the other buffers during the whole of a tile.
+  // The next K and V arrive in the other buffers during a tile, from when every warp has read those.
   __device__ __forceinline__ void double_buffered() {
     copy<false, true>(block_tiles_.begin);
     ptx::cp_async_wait<0>();
     ptx::barrier_sync_block();
     int direction = 1;  // to the other buffers
+    uint32_t parity = 0;
     k_to_ += sizeof(K), v_to_ += sizeof(V);
     for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
-      const auto copy_next = [&] { copy<true, true>(tile + 1); };
+      const auto copy_next = [&] {
+        Barriers::wait_read(Barriers::k_read, parity ^ 1);
+        copy<true, true>(tile + 1);
+        Barriers::arrive_copied(Barriers::k_here);
+      };
       if (warp_tiles_.contains(tile)) {
         scores(copy_next);
         hide_and_fit(tile);
-        values();
+        values([] {});
       } else {
         copy_next();
       }
+      Barriers::arrive_read(Barriers::k_read);
       if constexpr (!C.q_in_registers) read_resident_queries();
       k_reader_.move(direction * static_cast<int>(sizeof(K)));
       v_reader_.move(direction * static_cast<int>(sizeof(V)));
       direction = -direction;
       k_to_ += direction * static_cast<int>(sizeof(K)), v_to_ += direction * static_cast<int>(sizeof(V));
-      ptx::cp_async_wait<0>();
-      ptx::barrier_sync_block();  // the next tile is there, and every warp has read this one
+      Barriers::wait_here(Barriers::k_here, parity);
+      parity ^= 1;
     }
+    ptx::cp_async_wait_all();  // a thread that ends has no copy under way
   }
 
-  // s = q k^T, not yet scaled. after_first_step runs once the first mma are under way: the copies it issues then cost
-  // the tensor cores nothing.
+  // Few query rows, whose keys come from memory: three stages, and the row groups after the fourth have two warps each,
+  // which take tiles in turn, so that every quarter of the SM has the same to do. In the end the second of each pair
+  // hands over what it found.
+  __device__ __forceinline__ void spread() {
+    constexpr int size = sizeof(K), back = -(C.stages - 1) * size;
+    static_assert(!C.spread || (C.stages == 3 && std::is_same_v<K, V>));
+    copy<false, true>(block_tiles_.begin);
+    Barriers::arrive_copied(Barriers::here(0));
+    k_to_ += size;
+    copy<true, true>(block_tiles_.begin + 1);
+    Barriers::arrive_copied(Barriers::here(1));
+    k_to_ += size;
+    int stage = 0;
+    uint32_t parity = 0;
+    for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
+      Barriers::wait_here(Barriers::here(stage), parity);
+      const auto copy_next = [&] {  // to where the tile before was
+        const int place = stage == 0 ? C.stages - 1 : stage - 1;
+        Barriers::wait_read(Barriers::read(place), stage == 0 ? parity ^ 1 : parity);
+        copy<true, true>(tile + 2);
+        Barriers::arrive_copied(Barriers::here(place));
+        k_to_ += stage == 0 ? back : size;
+      };
+      if (warp_tiles_.contains(tile) && takes(tile)) {
+        scores(copy_next);
+        hide_and_fit(tile);
+        values([] {});
+      } else {
+        copy_next();
+      }
+      Barriers::arrive_read(Barriers::read(stage));
+      const int move = stage == C.stages - 1 ? back : size;
+      k_reader_.move(move);
+      v_reader_.move(move);
+      if (++stage == C.stages) stage = 0, parity ^= 1;
+    }
+    ptx::cp_async_wait_all();
+  }
+
+  // A warp's rows, in groups of warp_rows.
+  __device__ __forceinline__ static int row_group(int warp) { return C.spread && warp >= 4 ? warp / 2 + 2 : warp; }
+  __device__ __forceinline__ static bool takes(int tile) {
+    const int warp = ptx::thread_index() / 32;
+    return warp < 4 || (tile + warp) % 2 == 0;
+  }
+
+  // From the odd warps after the fourth to the even ones before them.
+  __device__ __forceinline__ void gather() {
+    const int thread = ptx::thread_index(), warp = thread / 32;
+    const uint32_t place = q_address_ + warp / 2 % 2 * hand_over_bytes(C.block_v());
+    ptx::barrier_sync_block();  // the tiles are read
+    if (warp >= 4 && warp % 2 == 1) hand_over(o_, softmax_, place, thread & 31);
+    ptx::barrier_sync_block();
+    if (warp >= 4 && warp % 2 == 0) take_over(o_, softmax_, place, thread & 31);
+  }
+
+  // s = q k^T, not yet scaled. within runs while mma are under way: the copies it issues then cost the tensor cores
+  // nothing.
   template <class Hook>
-  __device__ __forceinline__ void scores(const Hook& after_first_step) {
+  __device__ __forceinline__ void scores(const Hook& within) {
     tile::zero(s_);
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
@@ -144,7 +249,7 @@ class Forward {
 #pragma unroll
         for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(s_, m, n, q[m], keys);
       }
-      if (k == 0) after_first_step();
+      if (k == copy_step) within();
     }
   }
 
@@ -158,7 +263,8 @@ class Forward {
   }
 
   // o += softmax weights v, 16 keys a step: the exponentials of one step run beside the products of the one before.
-  __device__ __forceinline__ void values() {
+  template <class Hook>
+  __device__ __forceinline__ void values(const Hook& within) {
 #pragma unroll
     for (int k = 0; k < key_steps; k++) {
       softmax_.weigh(s_, k);
@@ -171,15 +277,21 @@ class Forward {
 #pragma unroll
         for (int m = 0; m < m_tiles; m++) tile::multiply_add<C.element>(o_, m, n, weights[m], v);
       }
+      if (k == (key_steps - 1) / 2) within();
     }
   }
 
   // Which rows these are is worked out again: the main loop has no registers to keep it in.
   __device__ __forceinline__ void store() {
-    const int thread = ptx::thread_index();
-    const ForwardWork work(params_, ptx::block_index());
-    const int first_row = work.tile * C.block_q + ptx::shfl_idx(thread / 32, 0) * C.warp_rows();
-    store_output<C.element>(o_, softmax_, params_, work, first_row, first_value(), thread & 31);
+    const int thread = ptx::thread_index(), warp = ptx::shfl_idx(thread / 32, 0);
+    if (C.spread && warp >= 4 && warp % 2 == 1) return;
+    const TilePart mine(params_, ptx::block_index());
+    const ForwardWork work(params_, mine.tile);
+    const int block_row = work.tile * C.block_q;
+    const OutputPlace to = mine.parts > 1 ? OutputPlace(params_, work, mine, C.block_q, block_row, first_value())
+                                          : OutputPlace(params_, work, first_value());
+    store_output<C.element>(o_, softmax_, to, params_, work, block_row + row_group(warp) * C.warp_rows(), first_value(),
+                            thread & 31);
   }
 
   // Without Q in registers the first step's fragments are read ahead of the barrier that opens the next tile.
@@ -260,9 +372,10 @@ __device__ __forceinline__ void forward(const AttentionForwardParams& params) {
   static_assert(C.valid());
   static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
-  const ForwardWork work(params, blockIdx.x);
+  const TilePart mine(params, blockIdx.x);
+  const ForwardWork work(params, mine.tile);
   if (work.tile * C.block_q >= work.rows) return;  // a shorter sequence than the grid is made for
-  Forward<C>(*reinterpret_cast<ForwardStorage<C>*>(shared), params, work).run();
+  Forward<C>(*reinterpret_cast<ForwardStorage<C>*>(shared), params, work, mine).run();
 }
 
 }  // namespace flashdelta::attention

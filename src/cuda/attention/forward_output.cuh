@@ -38,17 +38,52 @@ __device__ __forceinline__ void store_row_32(const float (&x)[N][4], int half, f
   }
 }
 
+// Where a block's rows of o, from value column first_value on, and of lse go.
+struct OutputPlace {
+  int64_t o, token_stride, head_stride;  // elements
+  int64_t lse, lse_token_stride, lse_head_stride;
+  void* o_base;
+  float* lse_base;  // may be null
+  bool is_fp32, has_sink;
+
+  // The call's tensors, or the part that grid.z gives.
+  __device__ __forceinline__ OutputPlace(const AttentionForwardParams& p, const ForwardWork& work, int first_value)
+      : token_stride(p.o_token_stride),
+        head_stride(p.o_head_stride),
+        lse_token_stride(1),
+        lse_head_stride(p.lse_head_stride),
+        o_base(p.o),
+        lse_base(p.lse),
+        is_fp32(p.o_is_fp32),
+        has_sink(true) {
+    const bool packed = p.cu_seqlens_q != nullptr;
+    o = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + first_value +
+        blockIdx.z * p.o_split_stride;
+    lse = work.query_offset(packed, p.lse_batch_stride, 1, p.lse_head_stride) + blockIdx.z * p.lse_split_stride;
+  }
+
+  // The block's part of a shared query tile, whose first row is first_row.
+  __device__ __forceinline__ OutputPlace(const AttentionForwardParams& p, const ForwardWork& work, const TilePart& mine,
+                                         int block_q, int first_row, int first_value)
+      : token_stride(int64_t{work.group} * p.head_dim_v),
+        head_stride(p.head_dim_v),
+        lse_token_stride(work.group),
+        lse_head_stride(1),
+        o_base(p.tail_o),
+        lse_base(p.tail_lse),
+        is_fp32(true),
+        has_sink(false) {
+    lse = (int64_t{mine.tile - p.whole_blocks} * mine.parts + mine.part) * block_q - first_row;
+    o = lse * p.head_dim_v + first_value;
+  }
+};
+
 // o: the warp's rows, value columns first_value and up.
 template <Element E, int M, int N>
 __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, const OnlineSoftmax<M>& softmax,
-                                             const AttentionForwardParams& p, const ForwardWork& work, int first_row,
-                                             int first_value, int lane) {
-  const bool packed = p.cu_seqlens_q != nullptr;
-  const int64_t o_offset = work.query_offset(packed, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
-                           first_value + blockIdx.z * p.o_split_stride;
+                                             const OutputPlace& to, const AttentionForwardParams& p,
+                                             const ForwardWork& work, int first_row, int first_value, int lane) {
   const int blocks = min((p.head_dim_v - first_value) / 8, N);
-  const int64_t lse_offset =
-      work.query_offset(packed, p.lse_batch_stride, 1, p.lse_head_stride) + blockIdx.z * p.lse_split_stride;
 #pragma unroll
   for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -56,17 +91,19 @@ __device__ __forceinline__ void store_output(const tile::Accumulator<M, N>& o, c
       const int row = first_row + m * 16 + half * 8 + lane / 4;
       const bool inside = row < work.rows;
       const QueryRow at = work.query_row(row);
-      const int64_t index = o_offset + at.token * p.o_token_stride + at.head * p.o_head_stride;
+      const int64_t index = to.o + at.token * to.token_stride + at.head * to.head_stride;
       const Denominator denominator = softmax.denominator(
-          m, half, inside ? sink_log2<E>(p.sink, p.sink_is_fp32, work.head_k * work.group + at.head) : -INFINITY);
+          m, half,
+          inside && to.has_sink ? sink_log2<E>(p.sink, p.sink_is_fp32, work.head_k * work.group + at.head) : -INFINITY);
       const float factor = denominator.factor;
-      if (p.o_is_fp32) {
-        store_row_32(o.x[m], half, factor, static_cast<char*>(p.o) + index * 4, blocks, inside, lane);
+      if (to.is_fp32) {
+        store_row_32(o.x[m], half, factor, static_cast<char*>(to.o_base) + index * 4, blocks, inside, lane);
       } else {
-        store_row_16<E>(o.x[m], half, factor, static_cast<char*>(p.o) + index * 2, blocks, inside, lane);
+        store_row_16<E>(o.x[m], half, factor, static_cast<char*>(to.o_base) + index * 2, blocks, inside, lane);
       }
-      if (p.lse != nullptr && inside && lane % 4 == 0 && first_value == 0) {
-        ptx::store_global_32(p.lse + lse_offset + at.head * p.lse_head_stride + at.token, denominator.log);
+      if (to.lse_base != nullptr && inside && lane % 4 == 0 && first_value == 0) {
+        ptx::store_global_32(to.lse_base + to.lse + at.head * to.lse_head_stride + at.token * to.lse_token_stride,
+                             denominator.log);
       }
     }
   }

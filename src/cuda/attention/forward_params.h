@@ -7,7 +7,7 @@
  *
  * A block computes block_q rows of one key head's queries. Row r is query token r / group and query head r % group of
  * the key head's group, so that heads which share keys share their loads. The grid is q_tiles * heads_k *
- * batch blocks, times the row's value parts in y.
+ * batch blocks, and more where the last tiles are shared, times the row's value parts in y.
  */
 #ifndef FLASHDELTA_CUDA_ATTENTION_FORWARD_PARAMS_H
 #define FLASHDELTA_CUDA_ATTENTION_FORWARD_PARAMS_H
@@ -58,6 +58,12 @@ typedef struct AttentionForwardParams {
    * of lse this many elements behind the part before. 0 or 1: none share. */
   int32_t splits;
   int64_t o_split_stride, lse_split_stride;
+  /* The last query tiles, which would leave most of the card idle: block b of grid.x has query tile b up to
+   * whole_blocks; each tile after those is shared by tail_parts blocks, which store their parts to tail_o [query tiles
+   * after, tail_parts, block_q, DV] and tail_lse, likewise without DV. tail_parts 0 or 1: there are none. */
+  int32_t whole_blocks, tail_parts;
+  float* tail_o;
+  float* tail_lse;
 } AttentionForwardParams;
 
 /* What the host hands the kernel that puts the parts together: partial_o [splits,rows,DV] and partial_lse

@@ -115,11 +115,24 @@ struct KeyTiles {
   __device__ __forceinline__ bool full(int tile) const { return tile >= full_begin && tile < full_end; }
 };
 
-// A block's part of the tiles, where several blocks share them.
-__device__ __forceinline__ KeyTiles share(KeyTiles tiles, int splits) {
-  if (splits <= 1) return tiles;
-  const int count = (tiles.end - tiles.begin + splits - 1) / splits;
-  tiles.begin = min(tiles.begin + static_cast<int>(blockIdx.z) * count, tiles.end);
+// Which query tile a block of grid.x has, in the order of ForwardWork, and which part of its keys.
+struct TilePart {
+  int tile, part, parts;
+
+  __device__ __forceinline__ TilePart(const AttentionForwardParams& p, int block) : tile(block), part(0), parts(1) {
+    const int shared = block - p.whole_blocks;
+    if (p.tail_parts <= 1 || shared < 0) return;
+    parts = p.tail_parts;
+    tile = p.whole_blocks + shared / parts;
+    part = shared % parts;
+  }
+};
+
+// A block's part of the key tiles, where several blocks share them.
+__device__ __forceinline__ KeyTiles share(KeyTiles tiles, int part, int parts) {
+  if (parts <= 1) return tiles;
+  const int count = (tiles.end - tiles.begin + parts - 1) / parts;
+  tiles.begin = min(tiles.begin + part * count, tiles.end);
   tiles.end = min(tiles.begin + count, tiles.end);
   return tiles;
 }

@@ -52,6 +52,12 @@ inline constexpr ForwardRow forward_rows[] = {
     {"attention_forward_fp16_d512_general", {Element::fp16, 512, 512, 64, 16, 4, 1, false, 2, true}, 1, 255, true},
 };
 
+// 65 to 96 query rows, whose keys come from memory.
+inline constexpr ForwardRow spread_rows[] = {
+    {"attention_spread_bf16_d256_q96", {Element::bf16, 256, 256, 96, 32, 8, 3, true, 1, false, true}, 1, 255, true},
+    {"attention_spread_fp16_d256_q96", {Element::fp16, 256, 256, 96, 32, 8, 3, true, 1, false, true}, 1, 255, true},
+};
+
 // Few query rows against many keys: at most 16, a warp a tile of keys of its own, and more, 16 a warp.
 struct DecodeRow {
   const char* name;
@@ -89,6 +95,12 @@ struct ForwardCombineRow {
 inline constexpr ForwardCombineRow forward_combine_rows[] = {
     {"attention_combine_bf16", {Element::bf16}, 8, 64, true},
     {"attention_combine_fp16", {Element::fp16}, 8, 64, true},
+};
+
+// As these, of the last query tiles of a call of the rows above.
+inline constexpr ForwardCombineRow forward_tail_rows[] = {
+    {"attention_tail_bf16", {Element::bf16}, 8, 64, true},
+    {"attention_tail_fp16", {Element::fp16}, 8, 64, true},
 };
 
 }  // namespace flashdelta

@@ -36,4 +36,19 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t shared_address, uint32_t 
   }
 }
 
+// The same, asleep where SM90 and later can: other warps then have the issue slots that tests would take.
+__device__ __forceinline__ void mbarrier_sleep(uint32_t shared_address, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done;
+  do {
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\tselp.b32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(shared_address), "r"(parity)
+                 : "memory");
+  } while (done == 0);
+#else
+  mbarrier_wait(shared_address, parity);
+#endif
+}
+
 }  // namespace flashdelta::ptx
