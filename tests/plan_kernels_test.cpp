@@ -95,6 +95,7 @@ TEST(PlanKernels, TheLastTilesAreSharedWhereTheyWouldLeaveTheCardIdle) {
       const TailSplit one = tail(blocks, sm_count, 4096);
       EXPECT_EQ(one.whole_blocks, one.parts > 1 ? blocks / sm_count * sm_count : blocks);
       EXPECT_LE(one.parts, 32);
+      EXPECT_LE(one.shared_tiles(blocks) * (one.parts > 1 ? one.parts : 0), 4 * sm_count) << "parts are workspace";
     }
   }
 }

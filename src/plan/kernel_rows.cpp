@@ -67,7 +67,8 @@ const ForwardRow* choose_spread_row(const ArchProfile& arch, flashdelta_dtype dt
 }
 
 TailSplit choose_tail(const ForwardConfig& config, const QueryRows& work, int64_t keys) {
-  constexpr int64_t most_parts = 32, least_tiles = 2;  // a lane of the combining warp each
+  constexpr int64_t least_tiles = 2, most_parts = 32;  // a lane of the combining warp each
+  constexpr int64_t most_an_sm = 4;                    // parts are workspace
   constexpr int64_t part_keys = 256;  // storing 256 rows of 128 fp32 numbers and reading them is as long as 256 keys
   const int64_t blocks = work.blocks(config), waves = work.sm_count > 0 ? blocks / work.sm_count : 0;
   const int64_t left = blocks - waves * work.sm_count;
@@ -79,7 +80,8 @@ TailSplit choose_tail(const ForwardConfig& config, const QueryRows& work, int64_
     return (left * parts + work.sm_count - 1) / work.sm_count * longest;
   };
   int64_t best = 1;
-  for (int64_t parts = 2; parts <= std::min(tiles / least_tiles, most_parts); parts++) {
+  const int64_t most = std::min({tiles / least_tiles, most_parts, most_an_sm * work.sm_count / left});
+  for (int64_t parts = 2; parts <= most; parts++) {
     if (tail_tiles(parts) < tail_tiles(best)) best = parts;
   }
   if (100 * (tail_tiles(1) - tail_tiles(best)) < 3 * (waves + 1) * tiles) return whole;
