@@ -93,6 +93,10 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
                          {"binding", f.binding}});
     if (f.parts_exact > 0) {
       forecasts.back()["most_parts"] = {{"exact", f.parts_exact}, {"decay_start", f.parts_decay_start}};
+      forecasts.back()["composed"] = nullptr;
+      if (f.composed_chunks > 0) {
+        forecasts.back()["composed"] = {{"chunks", f.composed_chunks}, {"ms", f.composed_seconds * 1e3}};
+      }
     }
   }
   return forecasts;
@@ -114,10 +118,18 @@ std::string predict_table(const nlohmann::ordered_json& forecasts) {
   }
   for (const auto& f : forecasts) {
     if (!f.contains("most_parts")) continue;
-    table += fmt::format(
-        "{}: a sequence in one part above; at most {} parts with exact, {} with decay_start, where its "
-        "gates allow them\n",
-        f["device"].get<std::string>(), f["most_parts"]["exact"].get<int>(), f["most_parts"]["decay_start"].get<int>());
+    const nlohmann::ordered_json& composed = f["composed"];
+    const int exact = f["most_parts"]["exact"].get<int>();
+    table += fmt::format("{}: above, a sequence in one part; ", f["device"].get<std::string>());
+    table += composed.is_null()
+                 ? fmt::format(
+                       "exact: at most {} where its gates allow them, as composing states would take longer "
+                       "where they do not; ",
+                       exact)
+                 : fmt::format("exact: {} of {} chunks, their states composed, at most {:.3f} ms; ", exact,
+                               composed["chunks"].get<int64_t>(), composed["ms"].get<double>());
+    table +=
+        fmt::format("decay_start: at most {} where its gates allow them\n", f["most_parts"]["decay_start"].get<int>());
   }
   return table;
 }

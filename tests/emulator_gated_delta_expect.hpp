@@ -31,11 +31,12 @@ inline void expect_close(Call& call, const Answers& answers, const std::vector<u
   expect_rest_untouched(call, answers.problem);
 }
 
-inline void expect_right_on_emulator(Call& call, uint32_t seed = 1, double factor = 1, int64_t part_chunks = 0) {
+inline void expect_right_on_emulator(Call& call, uint32_t seed = 1, double factor = 1,
+                                     const GatedDeltaParts& parts = {}) {
   const Answers answers = expected_answers(call);
   ASSERT_FALSE(::testing::Test::HasFailure());
   const std::vector<uint8_t> before = call.final_state().bytes();
-  const Status status = emulate(answers.problem, seed, part_chunks);
+  const Status status = emulate(answers.problem, seed, parts);
   ASSERT_TRUE(status.ok()) << status.message;
   expect_close(call, answers, before, factor * contract_factor(call.options));
 }

@@ -29,17 +29,19 @@ double mixed(int64_t i) {
   }
 }
 
+GatedDeltaParts composed(int64_t chunks) { return {1, chunks, 1}; }
+
 void expect_right_in_parts(const Options& x, Gate gate, int64_t part_chunks, uint32_t seed = 1) {
   Call call(x);
   call.g.refill([&](int64_t i) { return gate(i); });
-  expect_right_on_emulator(call, seed, 1, part_chunks);
+  expect_right_on_emulator(call, seed, 1, composed(part_chunks));
 }
 
 // o, the final states and checkpoints.
 std::vector<uint8_t> outputs(Call& call, uint32_t seed, int64_t part_chunks) {
   GatedDeltaProblem problem;
   EXPECT_TRUE(call.bind(&problem).ok());
-  const Status status = emulate(problem, seed, part_chunks);
+  const Status status = emulate(problem, seed, composed(part_chunks));
   EXPECT_TRUE(status.ok()) << status.message;
   std::vector<uint8_t> bytes = call.o.bytes();
   for (const Buffer* states : {&call.final_state(), &call.checkpoints}) {
@@ -141,7 +143,7 @@ TEST_F(EmulatorGatedDeltaParts, RawGatesAndNorms) {
   x.raw_gate = x.raw_beta = x.l2norm = true;
   x.beta_scale = 2;
   Call call(x);
-  expect_right_on_emulator(call, 1, 1, 2);
+  expect_right_on_emulator(call, 1, 1, composed(2));
 }
 
 // Whatever the order in which warps and blocks run.
@@ -165,7 +167,19 @@ TEST_F(EmulatorGatedDeltaParts, ManyPartsAreAsAccurateAsOne) {
   Call call(x);
   call.g.refill(none);
   call.beta.refill([](int64_t i) { return i % 16 == 0 ? 0.5 : 0.0; });  // much of the first state is left
-  expect_right_on_emulator(call, 1, 1, 2);
+  expect_right_on_emulator(call, 1, 1, composed(2));
+}
+
+// Where states are not composed, exact's parts start early where nothing is left of a state, and else not.
+TEST_F(EmulatorGatedDeltaParts, PartsThatStartEarlyUnderExact) {
+  Options x = options();
+  x.lengths = {1024, 100};
+  const GatedDeltaParts early{4, 0, 1};
+  for (Gate gate : {none, strong, mixed}) {
+    Call call(x);
+    call.g.refill([&](int64_t i) { return gate(i); });
+    expect_right_on_emulator(call, 1, 1, early);
+  }
 }
 
 // ---- What the plan offers ----
@@ -195,8 +209,8 @@ GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, std::vector<int64_t> l
 TEST(GatedDeltaParts, ComposedWhereHeadsLeaveTheCardIdle) {
   const GatedDeltaParts few = planned(2, 8, {32768}, 132);
   EXPECT_TRUE(few.composed());
-  EXPECT_EQ(few.chunks, 128);
-  EXPECT_EQ(few.most, 8);
+  EXPECT_EQ(few.chunks, 114);
+  EXPECT_EQ(few.most, 9);
   EXPECT_TRUE(planned(2, 8, {28672, 4096}, 132, true, 28672).composed());
   EXPECT_TRUE(planned(2, 8, {4096}, 170, false).composed());
   EXPECT_FALSE(planned(16, 48, {32768}, 132).composed());  // a pass more costs more than idle blocks

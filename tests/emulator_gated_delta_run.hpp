@@ -10,24 +10,22 @@
 
 namespace flashdelta::test {
 
-// Runs in a workspace of exactly the size asked for, its bytes NaN. part_chunks: of composed parts, whatever the plan
-// says; 0: as planned.
-inline Status emulate(const GatedDeltaProblem& p, uint32_t seed, int64_t part_chunks = 0) {
+// Runs in a workspace of exactly the size asked for, its bytes NaN. parts: to be taken instead of the plan's, where
+// they are more than one or composed.
+inline Status emulate(const GatedDeltaProblem& p, uint32_t seed, const GatedDeltaParts& parts = {}) {
   const ArchProfile& arch = *parse_arch("sm120");
   EmulatorDevice device(arch, 2, seed);
+  const bool planned = parts.most == 1 && !parts.composed();
   size_t bytes = 0;
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, arch, device.info().sm_count, &bytes));
-  const GatedDeltaParts parts{1, part_chunks};
-  if (part_chunks > 0) bytes = gated_delta_workspace(p, kernels, parts).total;
+  if (!planned) bytes = gated_delta_workspace(p, kernels, parts).total;
   std::unique_ptr<uint8_t, decltype(&std::free)> workspace(
       static_cast<uint8_t*>(std::aligned_alloc(256, (bytes + 256) / 256 * 256)), &std::free);
   std::memset(workspace.get(), 0xFF, bytes);
-  if (part_chunks > 0) {
-    return gated_delta_forward_in_parts(device, arch, p, kernels, parts, workspace.get(), nullptr);
-  }
-  return gated_delta_forward_on(device, arch, p, workspace.get(), nullptr);
+  if (planned) return gated_delta_forward_on(device, arch, p, workspace.get(), nullptr);
+  return gated_delta_forward_in_parts(device, arch, p, kernels, parts, workspace.get(), nullptr);
 }
 
 }  // namespace flashdelta::test

@@ -73,7 +73,8 @@ typedef enum flashdelta_state_layout {
 
 typedef enum flashdelta_context_parallel {
   FLASHDELTA_CONTEXT_PARALLEL_OFF = 0,
-  FLASHDELTA_CONTEXT_PARALLEL_EXACT = 1,       /* cut where it pays; the result is the same up to rounding */
+  FLASHDELTA_CONTEXT_PARALLEL_EXACT = 1,       /* cut where it pays, whatever the gates: segments' maps of the state are
+                                                  composed in fp32; the result is the same up to rounding */
   FLASHDELTA_CONTEXT_PARALLEL_DECAY_START = 2, /* may start a segment from zero where the gates have decayed the old
                                                   state by more than decay_threshold; the error of a state is at most
                                                   exp(decay_threshold) * norm(old state): tokens whose

@@ -35,6 +35,9 @@ struct Forecast {
   int tail_parts = 1;        // attention: of each of the query tiles after the last whole wave
   // Gated delta: the most parts of a sequence that context parallelism would cut, were gates strong enough; else 0.
   int parts_exact = 0, parts_decay_start = 0;
+  // Where exact composes states, which asks for no gates: chunks of a part, and the time where no state fades; else 0.
+  int64_t composed_chunks = 0;
+  double composed_seconds = 0;
 };
 
 // NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.

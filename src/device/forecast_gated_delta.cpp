@@ -134,10 +134,15 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                .binding = ""};
   const auto parts = [&](flashdelta_context_parallel parallel) {
     shape.context_parallel = parallel;
-    return gated_delta_parts(shape, kernels, device.sm_count).most;
+    return gated_delta_parts(shape, kernels, device.sm_count);
   };
-  forecast->parts_exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
-  forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+  const GatedDeltaParts exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
+  forecast->parts_exact = exact.most;
+  forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START).most;
+  if (exact.composed()) {
+    forecast->composed_chunks = exact.chunks;
+    forecast->composed_seconds = preparation + exact.time * sequential;
+  }
   Cycles busy;
   busy.add(step, static_cast<double>(blocks) * chunks / device.sm_count);
   busy.add(prepare, heads_k * chunks / device.sm_count);

@@ -22,11 +22,12 @@ int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
 template <class Row, size_t N>
 const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& forward, const ArchProfile& arch) {
   for (const Row& row : rows) {
-    if (row.config.dim_k != forward.dim_k || row.config.shared_bytes() > arch.shared_bytes_block) continue;
-    if constexpr (requires { row.config.element; }) {
-      if (row.config.element != forward.element) continue;
+    if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
+    if constexpr (requires { row.config.first; }) {
+      if (row.config.first == forward) return &row;
+    } else {
+      if (row.config.dim_k == forward.dim_k) return &row;
     }
-    return &row;
   }
   return nullptr;
 }
@@ -143,15 +144,16 @@ Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const Gat
 
 namespace {
 
-// Makes the states before parts: the summaries of all parts, and the scan over them.
+// First parts, and the states before all others: summaries, and the scan over them.
 Status compose(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
                int64_t numbers, const GatedDeltaForwardParams& params, const GatedDeltaWorkspace& layout,
                void* stream) {
   const std::vector<Region> summary = gated_delta_summary_regions(p, params.records, layout);
+  const int64_t blocks = std::max(params.value_blocks, params.summary_blocks);
   FLASHDELTA_RETURN_IF_ERROR(
-      launch(device, arch, *kernels.summary, numbers * p.heads_v * params.summary_blocks, params, summary, stream));
+      launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream));
   const std::vector<Region> scan = gated_delta_scan_regions(p, params.records, layout);
-  const int64_t slices = params.columns / GatedDeltaScanConfig::columns;
+  const int64_t slices = p.dim_v / GatedDeltaScanConfig::columns;
   return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream);
 }
 

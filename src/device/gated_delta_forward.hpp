@@ -15,7 +15,8 @@ namespace flashdelta {
 // recurrent.
 struct GatedDeltaKernels {
   const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
-  const GatedDeltaRow<GatedDeltaForwardConfig>*forward = nullptr, *summary = nullptr;
+  const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
+  const GatedDeltaRow<GatedDeltaSummaryConfig>* summary = nullptr;
   const GatedDeltaRow<GatedDeltaScanConfig>* scan = nullptr;
   const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent = nullptr;
 };
@@ -52,6 +53,7 @@ struct GatedDeltaParts {
   // Chunks of a part, where the states before parts are composed (cuda/gated_delta/parts.cuh); 0: parts start early, or
   // the part before goes on (segments.cuh).
   int64_t chunks = 0;
+  double time = 1;  // where they are composed and no head fades, against one part: the plan's model
 
   bool composed() const { return chunks > 0; }
 };

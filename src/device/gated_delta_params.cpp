@@ -71,11 +71,11 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
   out.segment_threshold = static_cast<float>(gated_delta_segment_threshold(p));
   if (!parts.composed()) return out;
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
-  const int block_v = kernels.summary->config.block_v;
+  const int block_v = kernels.summary->config.part.block_v;
   const auto blocks = [&](int64_t columns) { return static_cast<int32_t>((columns + block_v - 1) / block_v); };
   out.part_chunks = static_cast<int32_t>(parts.chunks);
   out.summary_blocks_v = blocks(p.dim_v);
-  out.summary_blocks = out.summary_blocks_v + blocks(kernels.summary->config.dim_k);
+  out.summary_blocks = out.summary_blocks_v + blocks(kernels.summary->config.part.dim_k);
   out.columns = out.summary_blocks_v * block_v;
   out.starts = reinterpret_cast<float*>(out.records + layout.records);
   out.transitions = reinterpret_cast<float*>(out.records + layout.records + layout.starts);

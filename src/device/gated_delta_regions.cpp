@@ -45,6 +45,28 @@ void add_lengths(const GatedDeltaProblem& p, std::vector<Region>* regions) {
   if (p.final_indices) regions->push_back(ints_region("final_state_indices", p.final_indices, p.sequences));
 }
 
+// What the sequential kernel reads and writes, the workspace apart.
+std::vector<Region> call_regions(const GatedDeltaProblem& p) {
+  std::vector<Region> regions = {
+      rows_region("q", p, p.q, p.heads_k, p.dim_k),
+      rows_region("k", p, p.k, p.heads_k, p.dim_k),
+      rows_region("v", p, p.v, p.heads_v, p.dim_v),
+      rows_region("o", p, p.o, p.heads_v, p.dim_v, true),
+  };
+  const bool in_place = p.initial && p.final && p.initial.data == p.final.data;
+  if (p.initial) regions.push_back(states_region("initial_state", p, p.initial, false));
+  if (in_place) regions.back().written = true;
+  if (p.final && !in_place) regions.push_back(states_region("final_state", p, p.final, true));
+  if (p.checkpoints) regions.push_back(states_region("checkpoints", p, p.checkpoints, true));
+  add_lengths(p, &regions);
+  return regions;
+}
+
+// States and transitions of parts, in the workspace.
+Region parts_region(void* workspace, const GatedDeltaWorkspace& layout, bool defined) {
+  return {static_cast<char*>(workspace) + layout.records, layout.total - layout.records, "parts", true, defined};
+}
+
 }  // namespace
 
 std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void* workspace,
@@ -61,44 +83,28 @@ std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void
 
 std::vector<Region> gated_delta_summary_regions(const GatedDeltaProblem& p, void* workspace,
                                                 const GatedDeltaWorkspace& layout) {
-  std::vector<Region> regions = {
-      rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      rows_region("v", p, p.v, p.heads_v, p.dim_v),
-      {workspace, layout.records, "records", false, true},
-      {static_cast<char*>(workspace) + layout.records, layout.total - layout.records, "parts", true, false},
-  };
-  if (p.initial) regions.push_back(states_region("initial_state", p, p.initial, false));
-  add_lengths(p, &regions);
+  std::vector<Region> regions = call_regions(p);
+  regions.push_back({workspace, layout.records, "records", false, true});
+  regions.push_back(parts_region(workspace, layout, false));
   return regions;
 }
 
 std::vector<Region> gated_delta_scan_regions(const GatedDeltaProblem& p, void* workspace,
                                              const GatedDeltaWorkspace& layout) {
-  std::vector<Region> regions = {
-      {static_cast<char*>(workspace) + layout.records, layout.total - layout.records, "parts", true, true},
-  };
+  std::vector<Region> regions = {parts_region(workspace, layout, true)};
   add_lengths(p, &regions);
   return regions;
 }
 
 std::vector<Region> gated_delta_forward_regions(const GatedDeltaProblem& p, void* workspace,
                                                 const GatedDeltaWorkspace& layout) {
-  std::vector<Region> regions = {
-      rows_region("q", p, p.q, p.heads_k, p.dim_k),        rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      rows_region("v", p, p.v, p.heads_v, p.dim_v),        rows_region("o", p, p.o, p.heads_v, p.dim_v, true),
-      {workspace, layout.total, "workspace", false, true},
-  };
-  const bool in_place = p.initial && p.final && p.initial.data == p.final.data;
-  if (p.initial) regions.push_back(states_region("initial_state", p, p.initial, false));
-  if (in_place) regions.back().written = true;
-  if (p.final && !in_place) regions.push_back(states_region("final_state", p, p.final, true));
-  if (p.checkpoints) regions.push_back(states_region("checkpoints", p, p.checkpoints, true));
-  add_lengths(p, &regions);
+  std::vector<Region> regions = call_regions(p);
+  regions.push_back({workspace, layout.total, "workspace", false, true});
   return regions;
 }
 
 std::vector<Region> gated_delta_recurrent_regions(const GatedDeltaProblem& p) {
-  std::vector<Region> regions = gated_delta_forward_regions(p, nullptr, {});
+  std::vector<Region> regions = call_regions(p);
   add_gates(p, &regions);
   const int64_t indices = p.sequences == 0 ? 0 : (p.sequences - 1) * p.token_indices.row_stride + p.token_slots;
   if (p.token_indices) regions.push_back(ints_region("token_state_indices", p.token_indices, indices));

@@ -55,8 +55,8 @@ class CompositionModel {
                             : p.sequences * ceil_div(p.tokens, gated_delta_chunk)),
         blocks_(p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v)),
         places_(int64_t{sm_count} * kernels.forward->resident_blocks),
-        summary_blocks_(p.heads_v * (ceil_div(p.dim_v, kernels.summary->config.block_v) +
-                                     ceil_div(kernels.summary->config.dim_k, kernels.summary->config.block_v))),
+        summary_blocks_(p.heads_v * (ceil_div(p.dim_v, kernels.summary->config.part.block_v) +
+                                     ceil_div(kernels.forward->config.dim_k, kernels.summary->config.part.block_v))),
         summary_places_(int64_t{sm_count} * kernels.summary->resident_blocks),
         scan_blocks_(p.heads_v * ceil_div(p.dim_v, GatedDeltaScanConfig::columns)),
         scan_places_(int64_t{sm_count} * kernels.scan->resident_blocks) {}
@@ -69,23 +69,23 @@ class CompositionModel {
 
   double with(int64_t longest, int64_t part) const {
     const int64_t count = ceil_div(longest, part), sequences = long_ones(longest);
-    const int64_t numbers = gated_delta_part_slots(p_, {1, part}).numbers;
+    const int64_t numbers = gated_delta_part_slots(p_, {1, part, 1}).numbers;
     const double others = busy(blocks_, places_, std::max<int64_t>(total_ - sequences * longest, 0));
-    // Blocks that find nothing to do take about a chunk's time as well.
+    // A block that finds nothing to do takes about a chunk's time as well.
     const double idle = kLaunches + rounds(numbers * summary_blocks_, summary_places_) +
                         rounds(p_.sequences * scan_blocks_, scan_places_);
     const double step = static_cast<double>(std::min(part, longest));
-    const double forward = rounds(sequences * count * blocks_, places_) * step + others;
-    if (count == 1) return forward + idle;
-    const double summary = rounds(sequences * (count - 1) * summary_blocks_, summary_places_) * step;
-    const double scan = rounds(sequences * scan_blocks_, scan_places_) * static_cast<double>(count - 1);
-    return forward + kSummaryStep * summary + kScanStep * scan + idle;
+    if (count == 1) return rounds(sequences * blocks_, summary_places_) * step + others + idle;
+    const double first = rounds(sequences * (blocks_ + (count - 2) * summary_blocks_), summary_places_) * step;
+    const double rest = rounds(sequences * (count - 1) * blocks_, places_) * step;
+    const double scan = rounds(sequences * scan_blocks_, scan_places_) * static_cast<double>(count - 2);
+    return others + kSummaryStep * first + kScanStep * scan + rest + idle;
   }
 
  private:
   // Measured on an H200, but for the first, which is an SM120's: there products alone bound a chunk.
   static constexpr double kSummaryStep = 1.3;
-  static constexpr double kLaunches = 10;  // summary and scan, and the initial state's way through the workspace
+  static constexpr double kLaunches = 10;  // of summary and scan
   static constexpr double kScanStep = 2;
 
   static double rounds(int64_t blocks, int64_t places) { return static_cast<double>(ceil_div(blocks, places)); }
@@ -100,27 +100,27 @@ class CompositionModel {
   const int64_t total_, blocks_, places_, summary_blocks_, summary_places_, scan_blocks_, scan_places_;
 };
 
-// Chunks of a composed part, or 0. Never where a call without it could be faster: parts wait for summaries and scan.
-int64_t composed_chunks(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+// Parts whose states are composed, or one part where that could be slower for any gates.
+GatedDeltaParts composed_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
   constexpr int64_t kFewest = 8;  // chunks of a part
   constexpr double kGain = 0.95;
-  if (p.context_parallel != FLASHDELTA_CONTEXT_PARALLEL_EXACT || p.sequences == 0) return 0;
-  if (kernels.summary == nullptr || kernels.scan == nullptr) return 0;
+  if (p.context_parallel != FLASHDELTA_CONTEXT_PARALLEL_EXACT || p.sequences == 0) return {};
+  if (kernels.summary == nullptr || kernels.scan == nullptr) return {};
   const int64_t longest = ceil_div(p.max_tokens, gated_delta_chunk);
   // Where lengths are not known, one sequence may have all tokens, or all may have as many.
   const bool known = !p.cu_seqlens || p.max_tokens < p.tokens;
   const int64_t shortest = known ? longest : ceil_div(longest, p.sequences);
   const CompositionModel model(p, kernels, sm_count);
-  int64_t best = 0;
-  double least = model.without(longest) * kGain;
+  GatedDeltaParts best;
+  double least = kGain;
   for (int parts = 2; parts <= kMostParts; parts++) {
     const int64_t part = ceil_div(longest, parts);
     if (part < kFewest) break;
-    const double time = model.with(longest, part);
+    const double time = model.with(longest, part) / model.without(longest);
     if (time >= least || model.with(shortest, part) > model.without(shortest) * (2 - kGain)) continue;
-    const int64_t numbers = gated_delta_part_slots(p, {parts, part}).numbers;
+    const int64_t numbers = gated_delta_part_slots(p, {parts, part, 1}).numbers;
     if (numbers * p.heads_v * (p.dim_v + 2 * p.dim_k) / 16 > kMostBlocks) continue;
-    best = part, least = time;
+    best = {static_cast<int>(ceil_div(longest, part)), part, time}, least = time;
   }
   return best;
 }
@@ -134,10 +134,12 @@ double gated_delta_segment_threshold(const GatedDeltaProblem& p) {
 
 GatedDeltaParts gated_delta_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
   if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || kernels.recurrent != nullptr) return {};
-  const int64_t part = composed_chunks(p, kernels, sm_count);
-  if (part > 0) return {static_cast<int>(ceil_div(ceil_div(p.max_tokens, gated_delta_chunk), part)), part};
+  const GatedDeltaParts composed = composed_parts(p, kernels, sm_count);
+  if (composed.composed()) return composed;
   const int64_t blocks = p.sequences * p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v);
-  return {parts_that_start_early(p, blocks, int64_t{sm_count} * kernels.forward->resident_blocks), 0};
+  GatedDeltaParts early;
+  early.most = parts_that_start_early(p, blocks, int64_t{sm_count} * kernels.forward->resident_blocks);
+  return early;
 }
 
 GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& p, const GatedDeltaParts& parts) {
@@ -155,7 +157,7 @@ GatedDeltaWorkspace gated_delta_workspace(const GatedDeltaProblem& p, const Gate
   const int64_t records = gated_delta_chunk_slots(p) * p.heads_v * gated_delta_record_bytes;
   layout.total = layout.records = static_cast<size_t>(records);
   if (!parts.composed()) return layout;
-  const GatedDeltaForwardConfig& summary = kernels.summary->config;
+  const GatedDeltaForwardConfig& summary = kernels.summary->config.part;
   const int64_t states = gated_delta_part_slots(p, parts).states * p.heads_v * summary.dim_k * 4;
   layout.records = lines(records);
   layout.starts = lines(states * ceil_div(p.dim_v, summary.block_v) * summary.block_v);

@@ -62,13 +62,17 @@ class Forward {
       return;
     }
     tile::zero(state_);
-    if (range_.start >= 0) {
-      load_columns(state_, state_before(range_.start), lane_);
+    if (range_.from >= 0) {
+      load_columns(state_, state_before(params_, range_.from, head_, first_value_, C.dim_k), lane_);
     } else if (range_.starts && slots.initial >= 0) {
       load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
     }
     chunks();
-    if (!range_.ends) return;
+    if (!range_.ends) {
+      if (params_.part_chunks > 0 && range_.starts)
+        store_columns(state_, state_before(params_, second_slot(), head_, first_value_, C.dim_k), lane_);
+      return;
+    }
     const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
     if (final >= 0) store_state(state_, params_, params_.final, final, head_, first_value_, lane_);
   }
@@ -76,9 +80,10 @@ class Forward {
   // The same of the summary (summary.cuh) of the part in `slot`: of H, or of M, which is zero where no chunk is to do.
   __device__ __forceinline__ void summarize(int64_t slot, bool transition) {
     tile::zero(state_);
-    if (transition && range_.first < range_.end) identity();
-    if (range_.start >= 0) load_columns(state_, state_before(range_.start), lane_);
-    float* to = transition ? transition_of(slot) : state_before(slot + 1);  // now: two registers instead of five
+    if (transition && range_.first < range_.end) set_identity(state_, first_value_, lane_);
+    // Now: two registers instead of five.
+    float* to = transition ? transition_of(params_, slot, head_, first_value_, C.dim_k)
+                           : state_before(params_, slot + 1, head_, first_value_, C.dim_k);
     chunks();
     store_columns(state_, to, lane_);
   }
@@ -92,28 +97,9 @@ class Forward {
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 
-  __device__ __forceinline__ int heads_v() const { return params_.heads_k * params_.group; }
-
-  // This warp's columns of the state before the part in that slot, and of what the part does to it.
-  __device__ __forceinline__ float* state_before(int64_t slot) const {
-    return params_.starts + ((slot * heads_v() + head_) * params_.columns + first_value_) * C.dim_k;
-  }
-  __device__ __forceinline__ float* transition_of(int64_t slot) const {
-    return params_.transitions + ((slot * heads_v() + head_) * C.dim_k + first_value_) * C.dim_k;
-  }
-
-  __device__ __forceinline__ void identity() {
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-      for (int n = 0; n < C.dim_k / 8; n++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const int column = first_value_ + m * 16 + lane_ / 4 + (e >> 1) * 8, key = n * 8 + lane_ % 4 * 2 + (e & 1);
-          state_.x[m][n][e] = column == key ? 1.0f : 0.0f;
-        }
-      }
-    }
+  // Of the sequence's second part, worked out anew for the same reason.
+  __device__ __forceinline__ int64_t second_slot() const {
+    return first_part(params_, sequence_at(params_, n_), n_).first_slot + 1;
   }
 
   __device__ __forceinline__ void chunks() {
@@ -388,12 +374,24 @@ __device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
   ptx::barrier_sync_block();
 }
 
+// A block's chunks.
 template <GatedDeltaForwardConfig C>
-__device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
+__device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardParams& params, const Sequence& sequence,
+                                          const ChunkRange& range, int n, int head, int value_block) {
   static_assert(C.valid());
   static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
-  extern __shared__ __align__(128) char shared[];
   ForwardStorage<C>& storage = *reinterpret_cast<ForwardStorage<C>*>(shared);
+  init_barriers<C>(storage);
+  if (threadIdx.x / 32 == C.warps) {
+    copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
+  } else {
+    Forward<C>(storage, params, sequence, range, n, head, value_block).run();
+  }
+}
+
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
+  extern __shared__ __align__(128) char shared[];
   // Value heads of a key head run side by side, so that their keys and queries are read from memory once. First parts
   // come first: they may have whole sequences to do.
   const int heads_v = params.heads_k * params.group, lane = threadIdx.x & 31;
@@ -401,17 +399,12 @@ __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
   const int unit = blockIdx.x / params.value_blocks, head = unit % heads_v;
   const bool composed = params.part_chunks > 0;
   const Part part = composed ? part_at(params, unit / heads_v, lane) : Part{unit / heads_v % params.sequences, 0, 1, 0};
-  const int n = part.n;
-  const Sequence sequence = sequence_at(params, n);
+  if (composed && part.index == 0) return;  // the summaries' kernel has done it
+  const Sequence sequence = sequence_at(params, part.n);
   const ChunkRange range = composed ? range_of(params, sequence, part)
                                     : range_of(params, sequence, head, unit / heads_v / params.sequences, lane);
   if (range.empty()) return;
-  init_barriers<C>(storage);
-  if (threadIdx.x / 32 == C.warps) {
-    copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
-  } else {
-    Forward<C>(storage, params, sequence, range, n, head, value_block).run();
-  }
+  run_range<C>(shared, params, sequence, range, part.n, head, value_block);
 }
 
 }  // namespace flashdelta::gated_delta

@@ -26,13 +26,12 @@ struct GatedDeltaPrepareConfig {
 // The sequential kernel, a block a sequence, value head and block_v value columns.
 struct GatedDeltaForwardConfig {
   Element element;
-  int dim_k;            // columns of the tiles of K and Q
-  int block_v;          // value columns a block
-  int warps;            // that multiply: each owns block_v / warps value columns, a multiple of 16. One more copies.
-  int stages;           // chunks in shared memory, 2 or more
-  bool keep_addresses;  // registers to spare hold the addresses that the compiler would compute anew in every chunk
-  // Makes what a part does to the state before it (summary.cuh), and no output: columns are of V or of the transition.
-  bool summary = false;
+  int dim_k;             // columns of the tiles of K and Q
+  int block_v;           // value columns a block
+  int warps;             // that multiply: each owns block_v / warps value columns, a multiple of 16. One more copies.
+  int stages;            // chunks in shared memory, 2 or more
+  bool keep_addresses;   // registers to spare hold the addresses that the compiler would compute anew in every chunk
+  bool summary = false;  // makes what a part does to the state before it, and no output (summary.cuh)
 
   constexpr int threads() const { return (warps + 1) * 32; }
   // The state may be kept undecayed for a while: its operands have fp32's range.
@@ -43,6 +42,17 @@ struct GatedDeltaForwardConfig {
   }
   constexpr bool valid() const { return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2; }
   bool operator==(const GatedDeltaForwardConfig&) const = default;
+};
+
+// First parts, and summaries of the others but the last.
+struct GatedDeltaSummaryConfig {
+  GatedDeltaForwardConfig part, first;
+
+  constexpr int threads() const { return part.threads(); }
+  constexpr int shared_bytes() const {
+    return part.shared_bytes() > first.shared_bytes() ? part.shared_bytes() : first.shared_bytes();
+  }
+  bool operator==(const GatedDeltaSummaryConfig&) const = default;
 };
 
 // Composes the states before parts, a block a sequence, value head and `columns` value columns.

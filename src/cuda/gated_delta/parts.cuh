@@ -1,9 +1,9 @@
 // Exact context parallelism where states do not fade: a sequence's chunks in parts of p.part_chunks, side by side. Over
 // a part the state goes through an affine map, S_end = M S_start + H, so that
 //
-//   summary.cuh   makes H and M of every part but a sequence's last, and the state after the first,
+//   summary.cuh   runs first parts and makes H and M of all others but the last,
 //   scan.cuh      composes from them the state before each part,
-//   forward.cuh   runs all parts from these states.
+//   forward.cuh   runs the other parts from these states.
 //
 // Where the chunks at a part's end leave less than e^segment_threshold of any state, H is made of these alone and M is
 // zero. Every block of a head decides this from the same numbers, so all agree.

@@ -32,18 +32,42 @@ inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows
     {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, false}, 1, 255, false},
 };
 
-// One a forward row, of the same element and dim_k. Without Q, P and output there are registers for twice the warps.
-inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_summary_rows[] = {
-    {"gated_delta_summary_bf16_k64_v64", {Element::bf16, 64, 64, 4, 2, false, true}, 2, 168, true},
-    {"gated_delta_summary_fp16_k64_v64", {Element::fp16, 64, 64, 4, 2, false, true}, 2, 168, true},
-    {"gated_delta_summary_bf16_k128_v128", {Element::bf16, 128, 128, 8, 3, true, true}, 1, 168, true},
-    {"gated_delta_summary_fp16_k128_v128", {Element::fp16, 128, 128, 8, 3, true, true}, 1, 168, true},
-    {"gated_delta_summary_bf16_k256_v64", {Element::bf16, 256, 64, 4, 2, false, true}, 1, 255, false},
-    {"gated_delta_summary_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, false, true}, 1, 255, false},
+// One a forward row. Without Q, P and output there are registers for twice the columns.
+inline constexpr GatedDeltaRow<GatedDeltaSummaryConfig> gated_delta_summary_rows[] = {
+    {"gated_delta_summary_bf16_k64",
+     {{Element::bf16, 64, 64, 4, 2, false, true}, {Element::bf16, 64, 64, 4, 2, false}},
+     2,
+     168,
+     true},
+    {"gated_delta_summary_fp16_k64",
+     {{Element::fp16, 64, 64, 4, 2, false, true}, {Element::fp16, 64, 64, 4, 2, false}},
+     2,
+     168,
+     true},
+    {"gated_delta_summary_bf16_k128",
+     {{Element::bf16, 128, 128, 4, 3, false, true}, {Element::bf16, 128, 64, 4, 3, true}},
+     1,
+     255,
+     true},
+    {"gated_delta_summary_fp16_k128",
+     {{Element::fp16, 128, 128, 4, 3, false, true}, {Element::fp16, 128, 64, 4, 3, true}},
+     1,
+     255,
+     true},
+    {"gated_delta_summary_bf16_k256",
+     {{Element::bf16, 256, 64, 4, 2, false, true}, {Element::bf16, 256, 64, 4, 2, false}},
+     1,
+     255,
+     false},
+    {"gated_delta_summary_fp16_k256",
+     {{Element::fp16, 256, 64, 4, 2, false, true}, {Element::fp16, 256, 64, 4, 2, false}},
+     1,
+     255,
+     false},
 };
 
 inline constexpr GatedDeltaRow<GatedDeltaScanConfig> gated_delta_scan_rows[] = {
-    {"gated_delta_scan_k64", {64}, 2, 128, true},
+    {"gated_delta_scan_k64", {64}, 2, 168, true},
     {"gated_delta_scan_k128", {128}, 2, 128, true},
     {"gated_delta_scan_k256", {256}, 1, 128, true},
 };

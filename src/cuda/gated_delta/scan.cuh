@@ -1,5 +1,5 @@
 // The states before a sequence's parts, from what its parts do (parts.cuh), in fp32: S_(s+1) = M_s S_s + H_s. starts
-// [columns, dim_k] holds H_s where S_(s+1) goes; the first two states are there already.
+// [columns, dim_k] holds H_s where S_(s+1) goes, and S_1, which the first part has left.
 //
 // A block owns a sequence, a value head and 8 value columns. A thread owns a key of the new state and half of the keys
 // that its sum goes over; M comes by coalesced rows straight to registers, ahead of its use, and the state lies in
@@ -21,14 +21,15 @@ struct ScanStorage {
 template <GatedDeltaScanConfig C>
 class Scan {
  public:
-  __device__ __forceinline__ Scan(ScanStorage<C>& storage, const GatedDeltaForwardParams& p, const Part& first, int head,
-                                  int first_column)
+  __device__ __forceinline__ Scan(ScanStorage<C>& storage, const GatedDeltaForwardParams& p, const Part& first,
+                                  int head, int first_column)
       : storage_(storage),
         key_(threadIdx.x % C.dim_k),
         group_(threadIdx.x / C.dim_k),
         starts_(p.starts + (first.first_slot * heads(p) + head) * state_size(p) +
                 (first_column + group_ * share) * C.dim_k + key_),
-        transitions_(p.transitions + (first.first_slot * heads(p) + head) * matrix_size + group_ * keys * C.dim_k + key_),
+        transitions_(p.transitions + (first.first_slot * heads(p) + head) * matrix_size + group_ * keys * C.dim_k +
+                     key_),
         start_stride_(heads(p) * state_size(p)),
         transition_stride_(int64_t{heads(p)} * matrix_size),
         last_(first.count - 1) {}
@@ -108,7 +109,8 @@ class Scan {
       mine[c] = group_ == 0 ? sum[c] : sum[share + c];
       others[c] = group_ == 0 ? sum[share + c] : sum[c];
     }
-    *reinterpret_cast<float4*>(storage_.sums[1 - group_][key_]) = make_float4(others[0], others[1], others[2], others[3]);
+    *reinterpret_cast<float4*>(storage_.sums[1 - group_][key_]) =
+        make_float4(others[0], others[1], others[2], others[3]);
     ptx::barrier_sync_block();
     const float4 rest = *reinterpret_cast<const float4*>(storage_.sums[group_][key_]);
     const float add[share] = {rest.x, rest.y, rest.z, rest.w};
@@ -133,7 +135,7 @@ template <GatedDeltaScanConfig C>
 __device__ __forceinline__ void scan(const GatedDeltaForwardParams& params) {
   static_assert(sizeof(ScanStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
-  const int slices = params.columns / C.columns, heads_v = params.heads_k * params.group;
+  const int slices = params.dim_v / C.columns, heads_v = params.heads_k * params.group;
   const int slice = blockIdx.x % slices, unit = blockIdx.x / slices, n = unit / heads_v;
   const Part first = first_part(params, sequence_at(params, n), n);
   if (first.count < 3 || slots_of(params, n).skipped) return;

@@ -19,7 +19,7 @@ namespace flashdelta::gated_delta {
 struct ChunkRange {
   int first, emit, end;
   bool starts, ends;  // from the initial state; with the final state
-  int64_t start;      // the slot of the state to start from, or -1: the initial state, or nothing
+  int64_t from;       // the slot of the composed state to start from (parts.cuh), or -1: the initial state, or nothing
 
   __device__ __forceinline__ bool empty() const { return !starts && first >= end; }
 };
@@ -71,7 +71,7 @@ __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p,
   if (part.index >= part.count) return {0, 0, 0, false, false, -1};
   const int begin = part.index * p.part_chunks;
   return {begin,           begin,       min(begin + p.part_chunks, sequence.chunks()),
-          part.index == 0, part.last(), part.count > 1 ? part.slot() : -1};
+          part.index == 0, part.last(), part.index == 0 ? -1 : part.slot()};
 }
 
 }  // namespace flashdelta::gated_delta

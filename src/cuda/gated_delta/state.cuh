@@ -36,11 +36,6 @@ __device__ __forceinline__ int64_t state_offset(const GatedDeltaStates& states, 
   return slot * states.slot_stride + head * states.head_stride;
 }
 
-__device__ __forceinline__ float load_element(const GatedDeltaStates& states, bool is_bf16, int64_t offset) {
-  if (!is_bf16) return static_cast<const float*>(states.data)[offset];
-  return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(states.data)[offset]) << 16);
-}
-
 // Elements outside stay as they are.
 template <int M, int N>
 __device__ __forceinline__ void load_state(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
@@ -71,6 +66,33 @@ __device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, const Ga
     float* data = static_cast<float*>(states.data) + base;
     for_each_inside(s, p, states, first_value, lane,
                     [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x); });
+  }
+}
+
+// Columns `first` .. of the state before the part in a slot (parts.cuh), and of what the part does to it: fp32 in the
+// workspace, rows of dim_k numbers.
+__device__ __forceinline__ float* state_before(const GatedDeltaForwardParams& p, int64_t slot, int head, int first,
+                                               int dim_k) {
+  return p.starts + ((slot * (p.heads_k * p.group) + head) * p.columns + first) * dim_k;
+}
+__device__ __forceinline__ float* transition_of(const GatedDeltaForwardParams& p, int64_t slot, int head, int first,
+                                                int dim_k) {
+  return p.transitions + ((slot * (p.heads_k * p.group) + head) * dim_k + first) * dim_k;
+}
+
+// Columns `first` .. of the identity.
+template <int M, int N>
+__device__ __forceinline__ void set_identity(tile::Accumulator<M, N>& s, int first, int lane) {
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int column = first + m * 16 + lane / 4 + (e >> 1) * 8, key = n * 8 + lane % 4 * 2 + (e & 1);
+        s.x[m][n][e] = column == key ? 1.0f : 0.0f;
+      }
+    }
   }
 }
 
