@@ -4,25 +4,35 @@
 Eight layers of hidden size 5120 (six of 16/48 gated delta heads of 128, two of 24/4 attention heads of 256), random
 weights, bf16, batch 1. Compared: flashdelta; flash-linear-attention with SDPA, as torch chooses it (on an H200 that is
 cuDNN's wgmma kernel, which an SM120 card has not) and held to FlashAttention-2; transformers' torch functions with SDPA
-and with eager attention, at the first length alone. All share the layers' other parts, the torch convolution too.
+and with eager attention, at the first length alone. variants.py says what each of them shares with the others.
 
     FLASHDELTA_ARCH=120 bench/python/qwen_prefill.py 8192 32768
 """
 
 import argparse
-import functools
-import inspect
-import statistics
+import re
 import time
 
 import torch
 import transformers
-from transformers import DynamicCache, Qwen3_5TextConfig
+from transformers import Qwen3_5TextConfig
 from transformers.models.qwen3_5 import modeling_qwen3_5 as layers
+from variants import Variants, compile_side_by_side, decode_milliseconds, milliseconds
 
 from flashdelta.integrations import transformers as fdelta
 
-RULES = ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule")
+KINDS = {  # of a kernel's name, in this order
+    "our attention": "flashdelta_attention",
+    "our gated delta": "flashdelta_gated",
+    "our layers": "_convolve|_norm_and_gate",
+    "attention": "cudnn.*(sdpa|flash|mha)|fmha|flash_fwd|pytorch_flash",
+    "matrix products": "nvjet|gemm|cutlass|cublas|xmma_",
+    "gated delta": "chunk_|recompute_w|solve_|l2norm",
+    "convolution": "conv_depthwise|convolve",
+    "copies": "copy|transpose|CatArray|Memcpy",
+    "reductions": "reduce",
+    "elementwise": "elementwise",
+}
 
 
 def make_model():
@@ -35,92 +45,47 @@ def make_model():
         return layers.Qwen3_5TextModel(config).eval()
 
 
-def set_rules(functions):
-    for name, function in zip(RULES, functions):
-        setattr(layers, name, function)
+def print_kernels(call, rows):
+    """Where the card's time goes, by kind of kernel, and the longest kernels."""
+    from torch.profiler import ProfilerActivity, profile
 
-
-def of_package():
-    from fla.ops.gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
-
-    def rule(function):
-        known = set(inspect.signature(function).parameters)
-        return lambda q, k, v, **kw: function(
-            q, k, v, **{name: x for name, x in kw.items() if name in known - {"kwargs"}}
-        )
-
-    return [rule(chunk_gated_delta_rule), rule(fused_recurrent_gated_delta_rule)]
-
-
-def variants(torch_rules):
-    def switch(functions, attention):
-        fdelta.disable()
-        set_rules(functions)
-        return attention
-
-    def ours():
-        fdelta.disable()
-        fdelta.enable()
-        return fdelta.NAME
-
-    yield "flashdelta", ours
-    try:
-        yield "flash-linear-attention + SDPA", functools.partial(switch, of_package(), "sdpa")
-        yield "flash-linear-attention + SDPA (FlashAttention-2)", functools.partial(switch, of_package(), "sdpa")
-    except ImportError as why:
-        print(f"flash-linear-attention: {why}")
-    yield "torch + SDPA", functools.partial(switch, torch_rules, "sdpa")
-    yield "torch + eager", functools.partial(switch, torch_rules, "eager")
-
-
-def milliseconds(call, runs):
-    call()
-    times = []
-    for _ in range(runs):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as made:
         call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def decode_milliseconds(model, ids, steps):
-    cache = DynamicCache(config=model.config)
-    model(ids, past_key_values=cache, use_cache=True)
-    for _ in range(3):
-        model(ids[:, :1], past_key_values=cache, use_cache=True)
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(steps):
-        model(ids[:, :1], past_key_values=cache, use_cache=True)
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / steps * 1e3
+        torch.cuda.synchronize()
+    events = [e for e in made.key_averages() if e.self_device_time_total > 0 and e.device_type.name == "CUDA"]
+    kinds = {}
+    for event in events:
+        kind = next((kind for kind, pattern in KINDS.items() if re.search(pattern, event.key)), "other")
+        kinds[kind] = kinds.get(kind, 0.0) + event.self_device_time_total * 1e-3
+    shares = ", ".join(f"{kind} {ms:.1f}" for kind, ms in sorted(kinds.items(), key=lambda pair: -pair[1]))
+    print(f"    ms: all {sum(kinds.values()):.1f}; {shares}")
+    for event in sorted(events, key=lambda e: -e.self_device_time_total)[:rows]:
+        print(f"    {event.self_device_time_total * 1e-3:9.2f} ms {event.count:4} x {event.key[:130]}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("lengths", type=int, nargs="*", default=[8192, 32768])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", help="variants whose names hold this")
+    parser.add_argument("--only", default="", help="variants whose names match this, and flashdelta")
     parser.add_argument("--decode", type=int, default=16, help="timed tokens after each prefill; 0: none")
+    parser.add_argument("--profile", type=int, help="print the time by kind of kernel, and so many kernels")
     options = parser.parse_args()
     torch.manual_seed(0)
-    model = make_model()
+    model, variants = make_model(), Variants(layers)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")
-    torch_rules = [getattr(getattr(layers, name), "__wrapped__", getattr(layers, name)) for name in RULES]
+    if any("flash-linear" in name for name in variants.all):
+        compile_side_by_side()
     with torch.no_grad():
         for length in options.lengths:
             ids = torch.randint(0, 1024, (1, length), device="cuda")
             first = {}
-            for name, use in variants(torch_rules):
-                if options.only and options.only not in name and name != "flashdelta":
+            for name in variants.all:
+                if name != "flashdelta" and not re.search(options.only, name):
                     continue
                 if name.startswith("torch") and length != options.lengths[0]:
                     continue
-                model.set_attn_implementation(use())
-                torch.backends.cuda.enable_cudnn_sdp("FlashAttention-2" not in name)
+                variants.use(name, model)
                 start = time.perf_counter()
                 out = model(ids, use_cache=False).last_hidden_state.float()
                 warm = time.perf_counter() - start
@@ -135,6 +100,8 @@ def main():
                     f"differs {differs:.2e}  first call {warm:.1f} s",
                     flush=True,
                 )
+                if options.profile is not None:
+                    print_kernels(lambda: model(ids, use_cache=False), options.profile)
                 torch.cuda.empty_cache()
     fdelta.disable()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,12 +12,15 @@ FLOAT32 = "float32"
 
 
 class Torch:
-    """torch tensors. Streams and views come through DLPack's exchange table where this torch has one (2.10 on)."""
+    """torch tensors. Outputs, streams and the workspace come through DLPack's exchange table where this torch has one
+    (2.10 on): `makes_outputs` says so, and then none of the functions below is asked.
+    """
 
     def __init__(self) -> None:
         import torch
 
         self.torch = torch
+        self.empty_as = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
         self.makes_outputs = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # _native then needs no help
 
     def empty(self, like: Array, shape: Sequence[int], dtype: str | None = None) -> Array:
@@ -133,6 +137,7 @@ class Jax:
 
 _kinds: dict[str, type] = {"torch": Torch, "numpy": Numpy, "cupy": Cupy, "jax": Jax, "jaxlib": Jax}
 _made: dict[type, Any] = {}
+made_for = _made.get  # the functions of a type's library, where framework() has been asked before
 
 
 def framework(array: Array, name: str = "q") -> Any:

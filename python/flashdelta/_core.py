@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from . import _native
-from ._arrays import FLOAT32, Array, framework
+from ._arrays import FLOAT32, Array, framework, made_for
 
 Backend = Literal["auto", "cpu", "cuda", "emulator"]
 StateLayout = Literal["kv", "vk"]
@@ -30,16 +30,24 @@ class GatedDeltaResult(NamedTuple):
     checkpoints: Array | None
 
 
+_result = tuple.__new__  # as the class itself would make it, in half the time
+
+
 def backends() -> dict[str, str]:
     """Each backend's name, and "" where it can run here, else why it cannot."""
     return {name: _native.why_unavailable(number) for name, number in _BACKENDS.items() if name != "auto"}
 
 
-def _choice(name: str, table: dict[str, int], value: str) -> int:
-    try:
-        return table[value]
-    except (KeyError, TypeError):
-        raise ValueError(f"{name}: expected one of {', '.join(table)}, got {value!r}") from None
+def _refuse_choices(*choices: tuple[str, dict[str, int], Any]) -> None:
+    for name, table, value in choices:
+        if not isinstance(value, str) or value not in table:
+            raise ValueError(f"{name}: expected one of {', '.join(table)}, got {value!r}")
+
+
+def _require_arrays(k: Array, v: Array) -> None:
+    for name, array in (("k", k), ("v", v)):
+        if not hasattr(array, "shape"):
+            framework(array, name)
 
 
 def _size(array: Array, dimension: int) -> int:
@@ -54,21 +62,19 @@ def _lengths(lengths: Any) -> Sequence[int]:
     return lengths.tolist() if hasattr(lengths, "tolist") else list(lengths)
 
 
-def _goes_through_torch(q: Array, others: tuple[Array | None, ...]) -> bool:
-    """Whether torch must see the call as an operation: it is being compiled, or gradients are asked for."""
+def _torch_watches(q: Array) -> bool:
+    """Whether torch may have to see the call as an operation: it is being compiled, or gradients may be asked for."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(q, torch.Tensor):
         return False
-    if torch.compiler.is_compiling():
+    return torch.is_grad_enabled() or torch.compiler.is_compiling()
+
+
+def _goes_through_torch(arrays: tuple[Array | None, ...]) -> bool:
+    """Of a call that torch watches: whether it is being compiled, or an array asks for its gradient."""
+    if sys.modules["torch"].compiler.is_compiling():
         return True
-    if not torch.is_grad_enabled():
-        return False
-    if q.requires_grad:
-        return True
-    for x in others:
-        if x is not None and getattr(x, "requires_grad", False):
-            return True
-    return False
+    return any(x is not None and getattr(x, "requires_grad", False) for x in arrays)
 
 
 def attention_forward(
@@ -120,11 +126,14 @@ def attention_forward(
     Raises ValueError (a wrong shape, range or device), TypeError (no array, or a dtype that the library has not),
     NotImplementedError (right, but not on this backend). Gradients are not supported: backward raises.
     """
-    number = _choice("backend", _BACKENDS, backend)
-    for name, array in (("k", k), ("v", v)):
-        if not hasattr(array, "shape"):
-            framework(array, name)
-    if _goes_through_torch(q, (k, v, sink)):
+    try:
+        number = _BACKENDS[backend]
+    except (KeyError, TypeError):
+        _refuse_choices(("backend", _BACKENDS, backend))
+        raise
+    if not type(q) is type(k) is type(v):
+        _require_arrays(k, v)
+    if _torch_watches(q) and _goes_through_torch((q, k, v, sink)):
         from . import _torch
 
         return _torch.attention(
@@ -132,7 +141,7 @@ def attention_forward(
             max_seqlen_k, _lengths(host_cu_seqlens_q), _lengths(host_cu_seqlens_k), scale, softcap, window_left,
             window_right, causal, return_lse, backend, arch, num_threads, o, lse,
         )  # fmt: skip
-    library = framework(q)
+    library = made_for(type(q)) or framework(q)
     if not library.makes_outputs:
         if o is None:
             o = library.empty(q, (*q.shape[:-1], _size(v, -1)))
@@ -153,10 +162,11 @@ def attention_forward(
         number,
         arch or _ARCH,
         num_threads,
-        library.stream(q),
-        library.workspace(q),
+        0 if library.makes_outputs else library.stream(q),
+        None if library.makes_outputs else library.workspace(q),
     )
-    library.finish(q)
+    if not library.makes_outputs:
+        library.finish(q)
     return (o, lse) if return_lse else o
 
 
@@ -220,15 +230,21 @@ def gated_delta_forward(
     initial_state, else fp32; o, final_state and checkpoints may be given to be filled. Errors are those of
     `attention_forward`. Gradients are not supported: backward raises.
     """
-    number = _choice("backend", _BACKENDS, backend)
-    layout = _choice("state_layout", _LAYOUTS, state_layout)
-    parallel = _choice("context_parallel", _CONTEXT_PARALLEL, context_parallel)
-    for name, array in (("k", k), ("v", v)):
-        if not hasattr(array, "shape"):
-            framework(array, name)
+    try:
+        number, layout = _BACKENDS[backend], _LAYOUTS[state_layout]
+        parallel = _CONTEXT_PARALLEL[context_parallel]
+    except (KeyError, TypeError):
+        _refuse_choices(
+            ("backend", _BACKENDS, backend),
+            ("state_layout", _LAYOUTS, state_layout),
+            ("context_parallel", _CONTEXT_PARALLEL, context_parallel),
+        )
+        raise
+    if not type(q) is type(k) is type(v):
+        _require_arrays(k, v)
     if output_final_state and final_state is None and initial_state_indices is not None:
         raise ValueError("final_state: expected a pool, since initial_state is one (initial_state_indices), got None")
-    if _goes_through_torch(q, (k, v, g, beta, A_log, a, dt_bias, b, initial_state)):
+    if _torch_watches(q) and _goes_through_torch((q, k, v, g, beta, A_log, a, dt_bias, b, initial_state)):
         from . import _torch
 
         return GatedDeltaResult(
@@ -239,8 +255,11 @@ def gated_delta_forward(
                 state_layout, context_parallel, backend, arch, num_threads, o, final_state, checkpoints,
             )
         )  # fmt: skip
-    library = framework(q)
-    if not library.makes_outputs:
+    library = made_for(type(q)) or framework(q)
+    if library.makes_outputs:
+        if o is None and type(v) is type(q):  # cheaper than through the exchange table
+            o = library.empty_as(v)
+    else:
         if o is None:
             o = library.empty(q, v.shape)
         if final_state is None and output_final_state:
@@ -269,11 +288,12 @@ def gated_delta_forward(
         number,
         arch or _ARCH,
         num_threads,
-        library.stream(q),
-        library.workspace(q),
+        0 if library.makes_outputs else library.stream(q),
+        None if library.makes_outputs else library.workspace(q),
     )  # fmt: skip
-    library.finish(q)
-    return GatedDeltaResult(o, final_state, checkpoints)
+    if not library.makes_outputs:
+        library.finish(q)
+    return _result(GatedDeltaResult, (o, final_state, checkpoints))
 
 
 def state_shape(q: Array, v: Array, cu_seqlens: Array | None, layout: str) -> tuple[int, ...]:

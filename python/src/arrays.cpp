@@ -28,8 +28,14 @@ std::string class_name(nb::handle object) { return nb::cast<std::string>(object.
 // Looked up once a type; the reference to the type keeps its address from being another type's.
 const DlpackExchange* exchange_of(nb::handle object) {
   static std::unordered_map<PyTypeObject*, const DlpackExchange*> known;
+  static PyTypeObject* last_type = nullptr;  // all under the interpreter's lock
+  static const DlpackExchange* last_table = nullptr;
   PyTypeObject* type = Py_TYPE(object.ptr());
-  if (const auto found = known.find(type); found != known.end()) return found->second;
+  if (type == last_type) return last_table;
+  if (const auto found = known.find(type); found != known.end()) {
+    last_type = type;
+    return last_table = found->second;
+  }
   const DlpackExchange* table = nullptr;
   const nb::handle type_object(reinterpret_cast<PyObject*>(type));
   if (nb::hasattr(type_object, "__dlpack_c_exchange_api__")) {

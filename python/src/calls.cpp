@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "workspace.hpp"
 
 namespace flashdelta::python {
 namespace {
@@ -83,23 +84,33 @@ void make_output(const Array& q, flashdelta_dtype dtype, std::initializer_list<i
   *object = std::move(made.object);
 }
 
-// The arrays behind a call's views, all on the device of the first.
+// The arrays behind a call's views, all on the device of the first: that one, and what keeps the others' memory where
+// the caller's references to them do not.
+struct Arrays {
+  Array q;
+  std::vector<nb::object> owners;
+};
+
 template <typename Args, size_t N>
-std::vector<Array> read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], uint64_t stream, Args* args) {
-  std::vector<Array> read;
-  read.reserve(N);
+Arrays read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], uint64_t stream, Args* args) {
+  Arrays read;
   for (size_t i = 0; i < N; i++) {
-    Array array = read_array(arrays[i], fields[i].name, fields[i].written, stream);
+    const nb::handle given(PyTuple_GetItem(arrays.ptr(), static_cast<Py_ssize_t>(i)));
+    if (given.is_none()) continue;
+    Array array = read_array(given, fields[i].name, fields[i].written, stream);
     args->*fields[i].member = array.view;
-    if (array.view.dtype == FLASHDELTA_NONE) continue;
-    if (!read.empty() && !(array.place == read.front().place)) {
-      throw nb::value_error((std::string(fields[i].name) + ": expected an array on " + read.front().place.name() +
+    if (read.q.view.dtype == FLASHDELTA_NONE) {
+      read.q = std::move(array);
+      continue;
+    }
+    if (!(array.place == read.q.place)) {
+      throw nb::value_error((std::string(fields[i].name) + ": expected an array on " + read.q.place.name() +
                              " like q, got one on " + array.place.name())
                                 .c_str());
     }
-    read.push_back(std::move(array));
+    if (array.owner.is_valid()) read.owners.push_back(std::move(array.owner));
   }
-  if (read.empty()) throw nb::type_error("q: expected an array, got None");
+  if (read.q.view.dtype == FLASHDELTA_NONE) throw nb::type_error("q: expected an array, got None");
   return read;
 }
 
@@ -130,13 +141,6 @@ flashdelta_execution make_execution(const Array& q, int backend, int arch, int n
   execution.num_threads = num_threads;
   if (!place.is_cuda()) execution.progress = check_signals;
   return execution;
-}
-
-constexpr size_t kAlignment = 256;
-
-void* aligned(void* memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  return reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);  // NOLINT
 }
 
 template <typename Args>
@@ -180,8 +184,8 @@ flashdelta_status run_with(const Args& args, const Array& q, const flashdelta_ex
     return run_on(args, execution, own.get(), bytes);
   }
   if (q.exchange != nullptr) {
-    const Memory memory(q, bytes + kAlignment);
-    return run_on(args, execution, aligned(memory.data()), bytes);
+    const Workspace workspace(q, execution.stream, bytes);
+    return run_on(args, execution, workspace.data(), bytes);
   }
   const nb::object borrowed = allocate((bytes + kAlignment) / 4 + 1);  // int32 elements, with room to align
   const Array memory = read_array(borrowed, "workspace", true, 0);
@@ -219,7 +223,7 @@ nb::tuple attention_forward(const nb::tuple& arrays, bool return_lse, int64_t ma
                             int num_threads, uint64_t stream, const nb::object& allocate) {
   Attention args;
   flashdelta_attention_forward_init(&args);
-  const std::vector<Array> read = read_arrays(arrays, attention_fields, stream, &args);
+  const Arrays read = read_arrays(arrays, attention_fields, stream, &args);
   args.max_seqlen_q = max_seqlen_q;
   args.max_seqlen_k = max_seqlen_k;
   args.host_cu_seqlens_q = host_lengths(host_cu_seqlens_q);
@@ -229,7 +233,7 @@ nb::tuple attention_forward(const nb::tuple& arrays, bool return_lse, int64_t ma
   args.window_left = window_left;
   args.window_right = window_right;
   args.causal = causal ? 1 : 0;
-  const Array& q = read.front();
+  const Array& q = read.q;
   nb::object o = arrays[3], lse = arrays[4];
   const bool packed = args.cu_seqlens_q.dtype != FLASHDELTA_NONE;
   const int64_t dv = size(args.v, -1);
@@ -254,7 +258,7 @@ nb::tuple gated_delta_forward(const nb::tuple& arrays, bool output_final_state, 
                               uint64_t stream, const nb::object& allocate) {
   GatedDelta args;
   flashdelta_gated_delta_forward_init(&args);
-  const std::vector<Array> read = read_arrays(arrays, gated_delta_fields, stream, &args);
+  const Arrays read = read_arrays(arrays, gated_delta_fields, stream, &args);
   args.max_seqlen = max_seqlen;
   args.host_cu_seqlens = host_lengths(host_cu_seqlens);
   args.scale = or_nan(scale);
@@ -265,7 +269,7 @@ nb::tuple gated_delta_forward(const nb::tuple& arrays, bool output_final_state, 
   args.qk_l2norm = qk_l2norm ? 1 : 0;
   args.state_layout = static_cast<flashdelta_state_layout>(state_layout);
   args.context_parallel = static_cast<flashdelta_context_parallel>(context_parallel);
-  const Array& q = read.front();
+  const Array& q = read.q;
   nb::object o = arrays[9], final_state = arrays[11];
   const flashdelta_tensor& v = args.v;
   make_output(q, args.q.dtype, {size(v, 0), size(v, 1), size(v, 2), size(v, 3)}, &args.o, &o);

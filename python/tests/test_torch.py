@@ -102,6 +102,7 @@ def test_backward_names_the_card():
 def test_current_stream_is_used():
     q, k, v = attention_inputs(1, 512, 512, 4, 4, 128, device="cuda")
     stream = torch.cuda.Stream()
+    flashdelta.attention_forward(q, k, v)  # loads the kernel
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
@@ -110,6 +111,31 @@ def test_current_stream_is_used():
     assert not stream.query()  # the call returned before the stream was done
     stream.synchronize()
     assert_close(o, attention(q * 2, k, v)[0], torch.bfloat16)
+
+
+@pytest.mark.gpu
+def test_streams_share_no_workspace():
+    """A call that waits on one stream, then calls of other inputs on another and in a graph: none sees another's."""
+    parts = [delta_inputs(1, 200, 2, 4, device="cuda") for _ in range(3)]
+    calls = [lambda part=part: flashdelta.gated_delta_forward(*part).o for part in parts]
+    calls[0]()
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    with torch.cuda.stream(streams[0]):
+        torch.cuda._sleep(100_000_000)
+        first = calls[0]()
+    with torch.cuda.stream(streams[1]):
+        second = [calls[1]() for _ in range(3)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        third = calls[2]()
+    with torch.cuda.stream(streams[1]):
+        graph.replay()
+        second.append(calls[1]())
+    graph.replay()
+    torch.cuda.synchronize()
+    for made, part in ((first, parts[0]), *((x, parts[1]) for x in second), (third, parts[2])):
+        assert_close(made, gated_delta(*part)[0], torch.bfloat16)
 
 
 @pytest.mark.gpu

@@ -56,6 +56,7 @@ flashdelta_status workspace_size(const Args* args, const flashdelta_execution* e
     ProblemOf<Args> problem;
     const Backend* backend = nullptr;
     FLASHDELTA_RETURN_IF_ERROR(prepare(args, execution, &problem, &backend));
+    FLASHDELTA_RETURN_IF_ERROR(backend->prepare(problem, *execution));
     return backend->workspace(problem, *execution, bytes);
   });
 }
@@ -111,7 +112,7 @@ Status check_execution(const flashdelta_execution& e) {
   }
   if (e.device < 0) return invalid("execution.device", "0 or above", std::to_string(e.device));
   if (e.num_threads < 0) return invalid("execution.num_threads", "0 or above", std::to_string(e.num_threads));
-  if (e.arch != 0 && parse_arch(std::to_string(e.arch)) == nullptr) {
+  if (e.arch != 0 && find_arch(e.arch) == nullptr) {
     return invalid("execution.arch", "0, 80, 86, 89, 90, 100, 120 or 121", std::to_string(e.arch));
   }
   return {};

@@ -14,6 +14,8 @@ constexpr Backend cpu_backend = {
     true,
     [](const AttentionProblem&) { return Status{}; },
     [](const GatedDeltaProblem&) { return Status{}; },
+    nullptr,
+    nullptr,
     [](const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) {
       *bytes = cpu::attention_forward_workspace(p, cpu::thread_count(e));
       return Status{};

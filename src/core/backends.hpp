@@ -13,6 +13,9 @@ struct Backend {
 
   Status (*supports_attention)(const AttentionProblem&);
   Status (*supports_gated_delta)(const GatedDeltaProblem&);
+  // Makes a call's kernels ready, so that it may be captured in a graph; null where nothing is to be made ready.
+  Status (*attention_prepare)(const AttentionProblem&, const flashdelta_execution&);
+  Status (*gated_delta_prepare)(const GatedDeltaProblem&, const flashdelta_execution&);
   Status (*attention_workspace)(const AttentionProblem&, const flashdelta_execution&, size_t*);
   Status (*gated_delta_workspace)(const GatedDeltaProblem&, const flashdelta_execution&, size_t*);
   Status (*attention_run)(const AttentionProblem&, const flashdelta_execution&, void*);
@@ -20,6 +23,12 @@ struct Backend {
 
   Status supports(const AttentionProblem& p) const { return supports_attention(p); }
   Status supports(const GatedDeltaProblem& p) const { return supports_gated_delta(p); }
+  Status prepare(const AttentionProblem& p, const flashdelta_execution& e) const {
+    return attention_prepare == nullptr ? Status{} : attention_prepare(p, e);
+  }
+  Status prepare(const GatedDeltaProblem& p, const flashdelta_execution& e) const {
+    return gated_delta_prepare == nullptr ? Status{} : gated_delta_prepare(p, e);
+  }
   Status workspace(const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) const {
     return attention_workspace(p, e, bytes);
   }

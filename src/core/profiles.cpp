@@ -142,6 +142,13 @@ const ArchProfile* parse_arch(std::string_view name) {
   return nullptr;
 }
 
+const ArchProfile* find_arch(int number) {
+  for (const ArchProfile& profile : kArchs) {
+    if (number == profile.major * 10 + profile.minor) return &profile;
+  }
+  return nullptr;
+}
+
 const DeviceProfile* find_device(std::string_view name) {
   for (const DeviceProfile& device : kDevices) {
     if (name == device.name) return &device;

@@ -59,6 +59,7 @@ std::span<const DeviceProfile> device_profiles();
 
 // "sm120", "sm_120" or "120"; null: unknown.
 const ArchProfile* parse_arch(std::string_view name);
+const ArchProfile* find_arch(int number);  // 120
 const DeviceProfile* find_device(std::string_view name);
 
 }  // namespace flashdelta

@@ -1,7 +1,7 @@
 #include "core/tensor_check.hpp"
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 namespace flashdelta {
 namespace {
@@ -31,12 +31,15 @@ Status check_strides(std::string_view name, const flashdelta_tensor& t, int64_t 
   }
   if (access == Access::input) return {};
   // An output's elements must not overlap: from the smallest stride up, each dimension steps over all that lies below.
-  std::multimap<int64_t, int64_t> sizes;
+  std::array<std::pair<int64_t, int64_t>, FLASHDELTA_MAX_NDIM> sizes;
+  auto end = sizes.begin();
   for (int i = 0; i < t.ndim; i++) {
-    if (t.shape[i] > 1) sizes.emplace(t.strides[i], t.shape[i]);
+    if (t.shape[i] > 1) *end++ = {t.strides[i], t.shape[i]};
   }
+  std::sort(sizes.begin(), end);
   int64_t below = 1;
-  for (const auto& [stride, size] : sizes) {
+  for (auto it = sizes.begin(); it != end; ++it) {
+    const auto [stride, size] = *it;
     if (stride < below) {
       return invalid(name, "an output whose elements do not overlap",
                      fmt::format("shape {} with strides {}", shape_text(t), stride_text(t)));

@@ -65,7 +65,7 @@ class CudaDevice final : public Device {
     size_t bytes = l.parameters.size();
     void* config[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(l.parameters.data()),
                       CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    return in_context(fmt::format("launching {}", l.kernel), [&] {
+    return in_context("launching", l.kernel, [&] {
       return driver_.launch(reinterpret_cast<CUfunction>(kernel), l.grid[0], l.grid[1], l.grid[2], l.threads, 1, 1,
                             l.dynamic_shared_bytes, static_cast<CUstream>(stream), nullptr, config);
     });
@@ -73,7 +73,7 @@ class CudaDevice final : public Device {
 
   Status allocate(size_t bytes, void** memory) override {
     CUdeviceptr pointer = 0;
-    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("allocating {} bytes", bytes),
+    FLASHDELTA_RETURN_IF_ERROR(in_context("allocating", fmt::format("{} bytes", bytes),
                                           [&] { return driver_.allocate(&pointer, std::max<size_t>(bytes, 1)); }));
     *memory = reinterpret_cast<void*>(pointer);
     return {};
@@ -81,34 +81,38 @@ class CudaDevice final : public Device {
 
   void release(void* memory) override {
     // Nothing can be done about a failed free, and the next call will report the device's state.
-    (void)in_context("freeing", [&] { return driver_.release(reinterpret_cast<CUdeviceptr>(memory)); });
+    (void)in_context("freeing", "memory", [&] { return driver_.release(reinterpret_cast<CUdeviceptr>(memory)); });
   }
 
   Status synchronize(void* stream) override {
-    return in_context("waiting for the device", [&] { return driver_.synchronize(static_cast<CUstream>(stream)); });
+    return in_context("waiting for", "the device", [&] { return driver_.synchronize(static_cast<CUstream>(stream)); });
   }
 
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return {};
-    return in_context("copying to the device",
+    return in_context("copying to", "the device",
                       [&] { return driver_.copy_to_device(reinterpret_cast<CUdeviceptr>(to), from, bytes); });
   }
 
   Status copy_to_host(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return {};
-    return in_context("copying from the device", [&] {
+    return in_context("copying from", "the device", [&] {
       return driver_.copy_to_host(to, reinterpret_cast<CUdeviceptr>(const_cast<void*>(from)), bytes);
     });
   }
 
  private:
+  // verb and subject: what is tried, put into words only where it fails.
   template <typename Call>
-  Status in_context(std::string_view what, Call call) {
-    FLASHDELTA_RETURN_IF_ERROR(driver_.check(driver_.context_push(context_), "entering the primary context"));
+  Status in_context(std::string_view verb, std::string_view subject, Call call) {
+    CUcontext current = nullptr;  // mostly the framework has made it so
+    const bool inside = driver_.context_current(&current) == CUDA_SUCCESS && current == context_;
+    if (!inside)
+      FLASHDELTA_RETURN_IF_ERROR(driver_.check(driver_.context_push(context_), "entering the primary context"));
     const CUresult result = call();
     CUcontext popped = nullptr;
-    FLASHDELTA_RETURN_IF_ERROR(driver_.check(driver_.context_pop(&popped), "leaving the primary context"));
-    return driver_.check(result, what);
+    if (!inside) FLASHDELTA_RETURN_IF_ERROR(driver_.check(driver_.context_pop(&popped), "leaving the primary context"));
+    return result == CUDA_SUCCESS ? Status{} : driver_.check(result, fmt::format("{} {}", verb, subject));
   }
 
   // The best image for this device: machine code of its own major version, newest first, else PTX it can compile.
@@ -135,19 +139,18 @@ class CudaDevice final : public Device {
           fmt::format("cuda: this build has no code of {} for {} (sm_{})", name, info_.name, capability_));
     }
     CUlibrary library = nullptr;
-    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("loading {}", name), [&] {
+    FLASHDELTA_RETURN_IF_ERROR(in_context("loading", name, [&] {
       return driver_.library_load(&library, image->bytes.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
     }));
-    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("finding {}", name), [&] {
-      return driver_.library_kernel(kernel, library, std::string(name).c_str());
-    }));
-    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("shared memory of {}", name), [&] {
+    FLASHDELTA_RETURN_IF_ERROR(in_context(
+        "finding", name, [&] { return driver_.library_kernel(kernel, library, std::string(name).c_str()); }));
+    FLASHDELTA_RETURN_IF_ERROR(in_context("shared memory of", name, [&] {
       return driver_.kernel_set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                           static_cast<int>(info_.shared_bytes_block), *kernel, device_);
     }));
     CUfunction loaded = nullptr;  // asking for it loads the code, which a stream under capture would not allow
-    FLASHDELTA_RETURN_IF_ERROR(in_context(fmt::format("loading the code of {}", name),
-                                          [&] { return driver_.kernel_function(&loaded, *kernel); }));
+    FLASHDELTA_RETURN_IF_ERROR(
+        in_context("loading the code of", name, [&] { return driver_.kernel_function(&loaded, *kernel); }));
     kernels_.emplace(name, *kernel);
     return {};
   }

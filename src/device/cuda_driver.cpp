@@ -29,6 +29,7 @@ bool look_up_all(void* library, CudaDriver* d) {
          look_up(library, FLASHDELTA_NAME_OF(cuDeviceGetName), &d->device_name) &&
          look_up(library, FLASHDELTA_NAME_OF(cuDeviceGetAttribute), &d->device_attribute) &&
          look_up(library, FLASHDELTA_NAME_OF(cuDevicePrimaryCtxRetain), &d->primary_context_retain) &&
+         look_up(library, FLASHDELTA_NAME_OF(cuCtxGetCurrent), &d->context_current) &&
          look_up(library, FLASHDELTA_NAME_OF(cuCtxPushCurrent), &d->context_push) &&
          look_up(library, FLASHDELTA_NAME_OF(cuCtxPopCurrent), &d->context_pop) &&
          look_up(library, FLASHDELTA_NAME_OF(cuLibraryLoadData), &d->library_load) &&
@@ -37,6 +38,7 @@ bool look_up_all(void* library, CudaDriver* d) {
          look_up(library, FLASHDELTA_NAME_OF(cuKernelSetAttribute), &d->kernel_set_attribute) &&
          look_up(library, FLASHDELTA_NAME_OF(cuLaunchKernel), &d->launch) &&
          look_up(library, FLASHDELTA_NAME_OF(cuStreamSynchronize), &d->synchronize) &&
+         look_up(library, FLASHDELTA_NAME_OF(cuStreamIsCapturing), &d->stream_is_capturing) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemAlloc), &d->allocate) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemFree), &d->release) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemcpyHtoD), &d->copy_to_device) &&

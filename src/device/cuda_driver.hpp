@@ -16,6 +16,7 @@ struct CudaDriver {
   decltype(&cuDeviceGetName) device_name = nullptr;
   decltype(&cuDeviceGetAttribute) device_attribute = nullptr;
   decltype(&cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
+  decltype(&cuCtxGetCurrent) context_current = nullptr;
   decltype(&cuCtxPushCurrent) context_push = nullptr;
   decltype(&cuCtxPopCurrent) context_pop = nullptr;
   decltype(&cuLibraryLoadData) library_load = nullptr;
@@ -24,6 +25,7 @@ struct CudaDriver {
   decltype(&cuKernelSetAttribute) kernel_set_attribute = nullptr;
   decltype(&cuLaunchKernel) launch = nullptr;
   decltype(&cuStreamSynchronize) synchronize = nullptr;
+  decltype(&cuStreamIsCapturing) stream_is_capturing = nullptr;
   decltype(&cuMemAlloc) allocate = nullptr;
   decltype(&cuMemFree) release = nullptr;
   decltype(&cuMemcpyHtoD) copy_to_device = nullptr;

@@ -13,7 +13,7 @@ thread_local emulator::Counters last_counters;  // NOLINT: what last_emulator_co
 
 // The profile that a call asks for, else the device's own.
 const ArchProfile& profile(const flashdelta_execution& e, const ArchProfile& own) {
-  return e.arch == 0 ? own : *parse_arch(std::to_string(e.arch));
+  return e.arch == 0 ? own : *find_arch(e.arch);
 }
 
 // A device under the limits of a profile that is not larger than its own in anything.
@@ -30,11 +30,17 @@ Status open_cuda(const flashdelta_execution& e, Device** device, const ArchProfi
   return check_profile(**device, **arch);
 }
 
+Status cuda_attention_prepare(const AttentionProblem& p, const flashdelta_execution& e) {
+  Device* device = nullptr;
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  return prepare_attention_forward(*device, *arch, p);
+}
+
 Status cuda_attention_workspace(const AttentionProblem& p, const flashdelta_execution& e, size_t* bytes) {
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
-  FLASHDELTA_RETURN_IF_ERROR(prepare_attention_forward(*device, *arch, p));
   return attention_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
 }
 
@@ -45,11 +51,17 @@ Status cuda_attention(const AttentionProblem& p, const flashdelta_execution& e, 
   return attention_forward_on(*device, *arch, p, workspace, e.stream);
 }
 
+Status cuda_gated_delta_prepare(const GatedDeltaProblem& p, const flashdelta_execution& e) {
+  Device* device = nullptr;
+  const ArchProfile* arch = nullptr;
+  FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
+  return prepare_gated_delta_forward(*device, *arch, p);
+}
+
 Status cuda_gated_delta_workspace(const GatedDeltaProblem& p, const flashdelta_execution& e, size_t* bytes) {
   Device* device = nullptr;
   const ArchProfile* arch = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(open_cuda(e, &device, &arch));
-  FLASHDELTA_RETURN_IF_ERROR(prepare_gated_delta_forward(*device, *arch, p));
   return gated_delta_forward_workspace_on(p, *arch, device->info().sm_count, bytes);
 }
 
@@ -96,6 +108,8 @@ const Backend cuda_backend = {FLASHDELTA_BACKEND_CUDA,
                               false,
                               attention_forward_supported,
                               gated_delta_forward_supported,
+                              cuda_attention_prepare,
+                              cuda_gated_delta_prepare,
                               cuda_attention_workspace,
                               cuda_gated_delta_workspace,
                               cuda_attention,
@@ -106,6 +120,8 @@ const Backend emulator_backend = {FLASHDELTA_BACKEND_EMULATOR,
                                   true,
                                   attention_forward_supported,
                                   gated_delta_forward_supported,
+                                  nullptr,
+                                  nullptr,
                                   emulator_attention_workspace,
                                   emulator_gated_delta_workspace,
                                   emulator_attention,
@@ -132,6 +148,14 @@ bool is_device_memory(const void* pointer) {
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   return driver->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
          type == CU_MEMORYTYPE_DEVICE;
+}
+
+bool may_be_captured(void* stream) {
+  const CudaDriver* driver = nullptr;
+  CUstreamCaptureStatus status{};
+  return !cuda_driver(&driver).ok() ||
+         driver->stream_is_capturing(static_cast<CUstream>(stream), &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 }  // namespace flashdelta

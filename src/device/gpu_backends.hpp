@@ -15,4 +15,7 @@ Status emulator_available();
 // Whether a pointer is a CUDA device's memory; false where there is no driver.
 bool is_device_memory(const void* pointer);
 
+// Whether a stream is being captured in a graph, or that cannot be told.
+bool may_be_captured(void* stream);
+
 }  // namespace flashdelta

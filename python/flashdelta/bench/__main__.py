@@ -17,7 +17,7 @@ except ImportError:
 
 import flashdelta
 
-from . import peers, report, timing, workloads
+from . import peers, recorded, report, timing, workloads
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -31,6 +31,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=3, help="runs before them (default 3)")
     parser.add_argument("--html", type=Path, help="write the page here")
     parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--recorded", type=Path, help="time nothing: make the page of results in this folder")
     return parser.parse_args(arguments)
 
 
@@ -70,6 +71,9 @@ def time_workload(work: workloads.Workload, device: str, options: argparse.Names
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
+    if options.recorded:
+        page = report.html(recorded.read(options.recorded))
+        return 0 if (options.html or Path("report.html")).write_text(page) else 1
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     why = flashdelta.backends()["cuda" if device == "cuda" else "cpu"]
     if why:

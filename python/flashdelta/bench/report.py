@@ -8,6 +8,8 @@ from html import escape
 from .timing import Time
 
 OURS = "flashdelta"
+_UNITS = {"TFLOP/s": 1e-12, "TB/s": 1e-12, "a second": 1.0}
+_MOST_PLOTTED = 24  # cases of one plot
 
 
 @dataclass
@@ -15,18 +17,18 @@ class Row:
     name: str
     operation: str
     shape: str
-    flops: float
+    flops: float  # or what else the unit counts
     times: dict[str, Time] = field(default_factory=dict)
+    unit: str = "TFLOP/s"
 
     def rate(self, who: str) -> float:
-        """TFLOP/s."""
         time = self.times.get(who)
-        return self.flops / time.median * 1e-12 if time and time.median > 0 else 0.0
+        return self.flops * _UNITS[self.unit] / time.median if time and time.median > 0 else 0.0
 
     def best_peer(self) -> tuple[str, float] | None:
         """The fastest peer and how much longer it takes than we do."""
         ours = self.times[OURS]
-        peers = [(t.median, who) for who, t in self.times.items() if who != OURS and t.median > 0]
+        peers = [(t.median, who) for who, t in self.times.items() if not who.startswith(OURS) and t.median > 0]
         if not peers or ours.median <= 0:
             return None
         median, who = min(peers)
@@ -51,7 +53,7 @@ def format_time(seconds: float) -> str:
 def table_line(row: Row, width: int) -> str:
     parts = []
     for who, time in row.times.items():
-        shown = f"{format_time(time.median)}, {row.rate(who):.3g} TFLOP/s" if time.median > 0 else time.why
+        shown = f"{format_time(time.median)}, {row.rate(who):.3g} {row.unit}" if time.median > 0 else time.why
         parts.append(f"{who} {shown}")
     best = row.best_peer()
     ratio = f"  [{best[1]:.2f}x of {best[0]}]" if best else ""
@@ -64,10 +66,12 @@ h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9em; }
 th, td { text-align: left; padding: 4px 8px; border-bottom: 1px solid #dde1e6; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.why { color: #8a6d00; font-size: 0.85em; } dt { float: left; clear: left; width: 9em; color: #5b6570; }
-dd { margin: 0 0 2px 9em; } svg text { font: 12px system-ui, sans-serif; fill: #1c1e21; }
+td.why { color: #8a6d00; font-size: 0.85em; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 1.2em; }
+dt { color: #5b6570; } dd { margin: 0; overflow-wrap: anywhere; }
+svg text { font: 12px system-ui, sans-serif; fill: #1c1e21; }
 """
-_COLOURS = ["#1f6feb", "#e8833a", "#4aa564", "#9b5fc0", "#c0504d", "#7f8c99"]
+_COLOURS = ["#1f6feb", "#e8833a", "#4aa564", "#9b5fc0", "#c0504d", "#7f8c99", "#0f9d9d", "#b8860b", "#444b54"]
 
 
 def html(report: Report) -> str:
@@ -76,7 +80,8 @@ def html(report: Report) -> str:
     sections = []
     for operation in dict.fromkeys(row.operation for row in report.rows):
         rows = [row for row in report.rows if row.operation == operation]
-        sections.append(f"<h2>{escape(operation)}</h2>{_plot(rows)}{_table(rows)}")
+        cut = f"<p>The first {_MOST_PLOTTED} of {len(rows)} cases:</p>" if len(rows) > _MOST_PLOTTED else ""
+        sections.append(f"<h2>{escape(operation)}</h2>{cut}{_plot(rows)}{_table(rows)}")
     if report.overhead:
         lines = "".join(f"<tr><td>{escape(k)}</td><td class=n>{v:.1f}</td></tr>" for k, v in report.overhead.items())
         sections.append(
@@ -109,22 +114,34 @@ def _cell(row: Row, who: str) -> str:
     if time.median <= 0:
         return f"<td class=why>{escape(time.why)}</td>"
     spread = f"{format_time(time.least)} to {format_time(time.most)}"
-    return f'<td class=n title="{spread}">{format_time(time.median)}<br>{row.rate(who):.3g} TFLOP/s</td>'
+    ours = row.times[OURS].median
+    longer = "" if who == OURS or ours <= 0 else f"<br>{time.median / ours:.2f} of our time"
+    return f'<td class=n title="{spread}">{format_time(time.median)}<br>{row.rate(who):.3g} {row.unit}{longer}</td>'
+
+
+def _legend(names: list[str], left: float, right: float) -> tuple[list[str], int]:
+    """Coloured squares with names, in as many lines as they need; and where the next thing may begin."""
+    parts, x, y = [], left, 2
+    for i, name in enumerate(names):
+        wide = 34 + 6.6 * len(name)
+        if x > left and x + wide > right:
+            x, y = left, y + 17
+        parts.append(f'<rect x="{x:.0f}" y="{y}" width="11" height="11" fill="{_COLOURS[i % len(_COLOURS)]}"/>')
+        parts.append(f'<text x="{x + 16:.0f}" y="{y + 10}">{escape(name)}</text>')
+        x += wide
+    return parts, y + 24
 
 
 def _plot(rows: list[Row]) -> str:
     """A bar for each implementation of each case, as long as its rate."""
+    left, width, bar = 330, 620, 13
     who = list(dict.fromkeys(name for row in rows for name in row.times))
+    rows, unit = rows[:_MOST_PLOTTED], rows[0].unit
     most = max((row.rate(name) for row in rows for name in who), default=0.0)
     if most <= 0:
         return ""
-    left, width, bar = 330, 620, 13
-    parts, y = [], 24
-    for i, name in enumerate(who):
-        x = left + i * 165
-        parts.append(f'<rect x="{x}" y="2" width="11" height="11" fill="{_COLOURS[i % 6]}"/>')
-        parts.append(f'<text x="{x + 16}" y="12">{escape(name)}</text>')
-    parts.append(f'<text x="{left - 8}" y="12" text-anchor="end">TFLOP/s</text>')
+    parts, y = _legend(who, left, 1040)
+    parts.append(f'<text x="{left - 8}" y="12" text-anchor="end">{escape(unit)}</text>')
     for row in rows:
         shown = [(i, row.rate(name)) for i, name in enumerate(who) if row.rate(name) > 0]
         middle = y + max(len(shown), 1) * bar / 2 + 4
@@ -132,11 +149,12 @@ def _plot(rows: list[Row]) -> str:
         for i, rate in shown:
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{max(width * rate / most, 1):.1f}" height="{bar - 2}" '
-                f'fill="{_COLOURS[i % 6]}"/><text x="{left + width * rate / most + 5:.0f}" '
+                f'fill="{_COLOURS[i % len(_COLOURS)]}"/><text x="{left + width * rate / most + 5:.0f}" '
                 f'y="{y + 10}">{rate:.3g}</text>'
             )
             y += bar
         y += 9 + (0 if shown else bar)
     return (
-        f'<svg viewBox="0 0 1040 {y + 4}" width="100%" role="img" aria-label="TFLOP/s by case">{"".join(parts)}</svg>'
+        f'<svg viewBox="0 0 1040 {y + 4}" width="100%" role="img" aria-label="{escape(unit)} by case">'
+        f"{''.join(parts)}</svg>"
     )

@@ -1,0 +1,44 @@
+"""The benchmark's page of recorded results: what is in the folder is on it, and nothing is fetched."""
+
+import json
+import re
+
+import pytest
+
+from flashdelta.bench import __main__ as bench
+
+
+def write(folder):
+    case = {"group": "nine", "ms": {"sm120": 2.0, "native": 1.9, "fa2": 3.0, "cudnn": 1.5}, "tflop": 1.0, "gb": 0.1}
+    decode = {"group": "decode", "ms": {"sm120": 0.25, "fa2": 0.5}, "tflop": 0.01, "gb": 1.0}
+    data = {"machine": "a card", "cases": {"4 x 8, dense": case, "32 x 24/4 <few>": decode}}
+    (folder / "attention-forward.json").write_text(json.dumps(data))
+    line = {"heads": "16/48", "lengths": "8192x4", "gates": "mixed", "ms": {"sm120": 1.0, "fla": 2.5}}
+    (folder / "gated-delta.jsonl").write_text(json.dumps({"copy_tb_per_s": 4.2}) + "\n" + json.dumps(line) + "\n")
+    table = "# where from\nheads_k\theads_v\tlengths\tflash_qla\tfla\n16\t48\t8192x4\t0.809\t2.700\n"
+    (folder / "gated-delta-published.tsv").write_text(table)
+    times = {who: {"median": s, "least": s, "most": s, "why": ""} for who, s in (("flashdelta", 1e-3), ("FLA", 2e-3))}
+    row = {"name": "made up", "operation": "gated_delta_forward", "shape": "4 x 8192, 16/48, 128", "flops": 1e12}
+    facts = {"device": "a card", "date": "today"}
+    python = {"facts": facts, "rows": [{**row, "times": times}], "overhead": {"attention_forward": 11.5}}
+    (folder / "python-peers.json").write_text(json.dumps(python))
+    model = {"model": "qwen3_5", "heads": "16/48", "prefill ms": 9.0, "token ms": 3.0}
+    models = [{**model, "by": by} for by in ("flashdelta", "torch + eager")]
+    (folder / "qwen-models.jsonl").write_text("\n".join(map(json.dumps, models)) + "\n")
+
+
+def test_page_of_recorded_results(tmp_path):
+    write(tmp_path)
+    page = tmp_path / "page.html"
+    assert bench.main(["--recorded", str(tmp_path), "--html", str(page)]) == 0
+    text = page.read_text()
+    for words in ("32 x 24/4 &lt;few&gt;", "4 TB/s", "500 TFLOP/s", "1.50 of our time", "FlashQLA, published", "11.5",
+                  "0.81 of FlashQLA, published", "qwen3_5 16/48", "111 a second"):  # fmt: skip
+        assert words in text, words
+    assert text.count("<svg") == 6
+    assert not re.search(r"(src|href)=|url\(|@import|https?:", text)
+
+
+def test_no_recorded_results(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no attention"):
+        bench.main(["--recorded", str(tmp_path)])
