@@ -10,8 +10,10 @@ and with eager attention, at the first length alone. variants.py says what each 
 """
 
 import argparse
+import json
 import re
 import time
+from pathlib import Path
 
 import torch
 import transformers
@@ -70,7 +72,9 @@ def main():
     parser.add_argument("--only", default="", help="variants whose names match this, and flashdelta")
     parser.add_argument("--decode", type=int, default=16, help="timed tokens after each prefill; 0: none")
     parser.add_argument("--profile", type=int, help="print the time by kind of kernel, and so many kernels")
+    parser.add_argument("--out", type=Path, help="write the rows here, a line each")
     options = parser.parse_args()
+    lines = []
     torch.manual_seed(0)
     model, variants = make_model(), Variants(layers)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")
@@ -100,6 +104,9 @@ def main():
                     f"differs {differs:.2e}  first call {warm:.1f} s",
                     flush=True,
                 )
+                lines.append(json.dumps({"tokens": length, "by": name, "prefill ms": ms, "token ms": token or None}))
+                if options.out:
+                    options.out.write_text("\n".join(lines) + "\n")
                 if options.profile is not None:
                     print_kernels(lambda: model(ids, use_cache=False), options.profile)
                 torch.cuda.empty_cache()

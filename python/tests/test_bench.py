@@ -25,6 +25,8 @@ def write(folder):
     model = {"model": "qwen3_5", "heads": "16/48", "prefill ms": 9.0, "token ms": 3.0}
     models = [{**model, "by": by} for by in ("flashdelta", "torch + eager")]
     (folder / "qwen-models.jsonl").write_text("\n".join(map(json.dumps, models)) + "\n")
+    prefill = [{"tokens": 8192, "by": by, "prefill ms": ms} for by, ms in (("flashdelta", 95.0), ("other", 112.0))]
+    (folder / "qwen-prefill.jsonl").write_text("\n".join(map(json.dumps, prefill)) + "\n")
 
 
 def test_page_of_recorded_results(tmp_path):
@@ -33,9 +35,9 @@ def test_page_of_recorded_results(tmp_path):
     assert bench.main(["--recorded", str(tmp_path), "--html", str(page)]) == 0
     text = page.read_text()
     for words in ("32 x 24/4 &lt;few&gt;", "4 TB/s", "500 TFLOP/s", "1.50 of our time", "FlashQLA, published", "11.5",
-                  "0.81 of FlashQLA, published", "qwen3_5 16/48", "111 a second"):  # fmt: skip
+                  "0.81 of FlashQLA, published", "qwen3_5 16/48", "111 a second", "1.18 of other"):  # fmt: skip
         assert words in text, words
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 7
     assert not re.search(r"(src|href)=|url\(|@import|https?:", text)
 
 

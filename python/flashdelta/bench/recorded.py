@@ -4,7 +4,7 @@ attention-*.json      bench/peers/attention.py: the library under SM120's limits
 gated-delta*.jsonl    bench/peers/gated_delta.py: the same of the gated delta rule, a line a case
 gated-delta-published.tsv    what others publish of themselves for these cases on this card
 python-*.json         `python -m flashdelta.bench --json`
-qwen-models.jsonl     bench/python/qwen_models.py
+qwen-models.jsonl, qwen-prefill.jsonl    bench/python/qwen_models.py, bench/python/qwen_prefill.py
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ def read(folder: Path) -> Report:
     report.rows += _gated_delta(lines, published)
     for path in sorted(folder.glob("python-*.json")):
         _through_python(json.loads(path.read_text()), published, report)
-    models = folder / "qwen-models.jsonl"
+    models, prefill = folder / "qwen-models.jsonl", folder / "qwen-prefill.jsonl"
     if models.exists():
         report.rows += _models([json.loads(line) for line in models.read_text().splitlines()])
+    if prefill.exists():
+        report.rows += _prefill([json.loads(line) for line in prefill.read_text().splitlines()])
     if not report.rows:
         raise FileNotFoundError(f"{folder}: no attention-*.json, gated-delta*.jsonl or python-*.json there")
     return report
@@ -125,3 +127,12 @@ def _models(lines: list[dict[str, Any]]) -> Iterator[Row]:
         for (model, heads), by in cases.items():
             times = _times({who: line[what] for who, line in by.items()})
             yield Row(f"{model} {heads}", f"Models of four layers: {title}", heads, 1.0, times, unit="a second")
+
+
+def _prefill(lines: list[dict[str, Any]]) -> Iterator[Row]:
+    cases: dict[int, dict[str, float]] = {}
+    for line in lines:
+        cases.setdefault(line["tokens"], {})[line["by"]] = line["prefill ms"]
+    for tokens, ms in cases.items():
+        title = "Prefill of eight layers of the 27B layout, end to end"
+        yield Row(f"{tokens} tokens", title, str(tokens), 1.0, _times(ms), unit="a second")

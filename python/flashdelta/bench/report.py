@@ -65,7 +65,7 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 1080px; margin: 2em aut
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9em; }
 th, td { text-align: left; padding: 4px 8px; border-bottom: 1px solid #dde1e6; vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
 td.why { color: #8a6d00; font-size: 0.85em; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 1.2em; }
 dt { color: #5b6570; } dd { margin: 0; overflow-wrap: anywhere; }
