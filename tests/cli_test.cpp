@@ -468,6 +468,17 @@ TEST_F(Cli, ForecastsNameTheirCards) {
     EXPECT_GT(forecast["ms"], 0);
     for (const auto& [limit, share] : forecast["shares"].items()) EXPECT_LE(share, 1.0) << limit;
   }
+  // Of the delta rule, what context parallelism may make of it: few heads compose, many have no room to.
+  for (const char* heads : {"8", "48"}) {
+    const auto delta = expect_json(cli({"plan", "gated-delta-forward", "--arch", "sm120", "--head-dim", "128",
+                                        "--seqlen", "32768", "--heads-q", heads, "--predict", "--json"}));
+    for (const auto& forecast : delta["forecasts"]) {
+      EXPECT_EQ(forecast["composed"].is_null(), heads == std::string("48"));
+      EXPECT_GE(forecast["most_parts"]["exact"], 1);
+      if (forecast["composed"].is_null()) continue;
+      EXPECT_LT(forecast["composed"]["ms"], forecast["ms"]);
+    }
+  }
   Words unknown = plan;
   unknown.insert(unknown.end(), {"--device", "rtx-1"});
   expect_error(cli(unknown), 2, {"rtx-1"});
