@@ -82,6 +82,9 @@ class CompositionModel {
     return others + kSummaryStep * first + kScanStep * scan + rest + idle;
   }
 
+  // No parts take less: of the fewest that can pay, three, the forward kernel does all and the summaries a third.
+  double least() const { return busy(blocks_, places_, total_) * 4 / 3; }
+
  private:
   // Measured on an H200, but for the first, which is an SM120's: there products alone bound a chunk.
   static constexpr double kSummaryStep = 1.3;
@@ -111,12 +114,14 @@ GatedDeltaParts composed_parts(const GatedDeltaProblem& p, const GatedDeltaKerne
   const bool known = !p.cu_seqlens || p.max_tokens < p.tokens;
   const int64_t shortest = known ? longest : ceil_div(longest, p.sequences);
   const CompositionModel model(p, kernels, sm_count);
+  const double without = model.without(longest);
   GatedDeltaParts best;
+  if (model.least() >= without * kGain) return best;
   double least = kGain;
   for (int parts = 2; parts <= kMostParts; parts++) {
     const int64_t part = ceil_div(longest, parts);
     if (part < kFewest) break;
-    const double time = model.with(longest, part) / model.without(longest);
+    const double time = model.with(longest, part) / without;
     if (time >= least || model.with(shortest, part) > model.without(shortest) * (2 - kGain)) continue;
     const int64_t numbers = gated_delta_part_slots(p, {parts, part, 1}).numbers;
     if (numbers * p.heads_v * (p.dim_v + 2 * p.dim_k) / 16 > kMostBlocks) continue;

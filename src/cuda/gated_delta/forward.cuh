@@ -54,7 +54,8 @@ class Forward {
     }
   }
 
-  // A multiplying warp's share.
+  // A multiplying warp's share. First: of a composed sequence's first part, which leaves the state before the second.
+  template <bool First>
   __device__ __forceinline__ void run() {
     const Slots slots = slots_of(params_, n_);
     if (slots.skipped) {
@@ -62,15 +63,16 @@ class Forward {
       return;
     }
     tile::zero(state_);
-    if (range_.from >= 0) {
+    if (!First && range_.from >= 0) {
       load_columns(state_, state_before(params_, range_.from, head_, first_value_, C.dim_k), lane_);
     } else if (range_.starts && slots.initial >= 0) {
       load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
     }
     chunks();
     if (!range_.ends) {
-      if (params_.part_chunks > 0 && range_.starts)
+      if constexpr (First) {
         store_columns(state_, state_before(params_, second_slot(), head_, first_value_, C.dim_k), lane_);
+      }
       return;
     }
     const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
@@ -375,7 +377,7 @@ __device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
 }
 
 // A block's chunks.
-template <GatedDeltaForwardConfig C>
+template <GatedDeltaForwardConfig C, bool First>
 __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardParams& params, const Sequence& sequence,
                                           const ChunkRange& range, int n, int head, int value_block) {
   static_assert(C.valid());
@@ -385,7 +387,7 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
   if (threadIdx.x / 32 == C.warps) {
     copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
   } else {
-    Forward<C>(storage, params, sequence, range, n, head, value_block).run();
+    Forward<C>(storage, params, sequence, range, n, head, value_block).template run<First>();
   }
 }
 
@@ -404,7 +406,7 @@ __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
   const ChunkRange range = composed ? range_of(params, sequence, part)
                                     : range_of(params, sequence, head, unit / heads_v / params.sequences, lane);
   if (range.empty()) return;
-  run_range<C>(shared, params, sequence, range, part.n, head, value_block);
+  run_range<C, false>(shared, params, sequence, range, part.n, head, value_block);
 }
 
 }  // namespace flashdelta::gated_delta

@@ -48,7 +48,7 @@ __device__ __forceinline__ void summary(const GatedDeltaForwardParams& params) {
   }
   if (block >= params.value_blocks) return;
   const Sequence sequence = sequence_at(params, part.n);
-  run_range<C.first>(shared, params, sequence, range_of(params, sequence, part), part.n, head, block);
+  run_range<C.first, true>(shared, params, sequence, range_of(params, sequence, part), part.n, head, block);
 }
 
 }  // namespace flashdelta::gated_delta
