@@ -110,13 +110,18 @@ struct Mbarrier {
   uint32_t released[kMaxAgents] = {};  // and in the one that is complete
 };
 
-// A bulk copy in flight.
+// What a bulk copy moves in one piece.
+struct BulkPiece {
+  uint32_t shared = 0;
+  uint8_t* global = nullptr;  // null: zeros
+  uint32_t bytes = 0;
+};
+
+// A bulk copy in flight; a tensor's box is many pieces.
 struct BulkCopy {
   bool to_shared = true;
   bool add_f32 = false;  // cp.reduce.async.bulk
-  uint32_t shared = 0;
-  uint8_t* global = nullptr;
-  uint32_t bytes = 0;
+  std::vector<BulkPiece> pieces;
   uint64_t mbarrier = UINT64_MAX;
   uint32_t clock = 0;  // of the copy engine
 };
@@ -205,7 +210,9 @@ class Block {
   void report_deadlock();
   void check_end();
   void deliver(size_t index);
-  void add_to_global(const BulkCopy& copy);
+  bool start_piece(Warp& warp, uint32_t lane, const BulkCopy& copy, const BulkPiece& piece);
+  void deliver_piece(const BulkCopy& copy, const BulkPiece& piece);
+  void add_to_global(const BulkPiece& piece);
   void something_moved();
   void advance_clock(Warp& warp);
   void release(Barrier* barrier);

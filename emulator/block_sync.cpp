@@ -89,70 +89,89 @@ void Block::wait_copies(Warp& warp, size_t groups_left) {
 
 void Block::start_bulk(Warp& warp, uint32_t lane, BulkCopy copy) {
   copy.clock = ++engine_clock_;
+  if (detect_) {
+    for (const BulkPiece& piece : copy.pieces) {
+      if (!start_piece(warp, lane, copy, piece)) break;
+    }
+  }
+  for (const BulkPiece& piece : copy.pieces) {
+    if (copy.to_shared) std::memset(shared.data() + piece.shared, 0xff, piece.bytes);
+  }
+  if (!copy.to_shared) warp.open_bulk = copy.clock;
+  bulk_.push_back(std::move(copy));
+  something_moved();
+}
+
+// A whole row or tile at once: its parts are checked sixteen bytes at a time. False: something is reported.
+bool Block::start_piece(Warp& warp, uint32_t lane, const BulkCopy& copy, const BulkPiece& piece) {
   const Accessor who = warp.accessor();
-  // A whole row or tile at once: its pieces are checked sixteen bytes at a time.
-  for (uint32_t at = 0; detect_ && at < copy.bytes; at += 16) {
+  for (uint32_t at = 0; at < piece.bytes; at += 16) {
     ByteState state = ByteState::kWritten;
-    const Conflict* c = copy.to_shared ? shared.write(who, lane, copy.shared + at, 16, ByteState::kInFlight,
+    const Conflict* c = copy.to_shared ? shared.write(who, lane, piece.shared + at, 16, ByteState::kInFlight,
                                                       static_cast<int32_t>(warp.pc))
-                                       : shared.read(who, lane, copy.shared + at, 16, &state);
+                                       : shared.read(who, lane, piece.shared + at, 16, &state);
     if (c != nullptr) {
       report_conflict(warp, lane, *c, "bulk copy");
-      break;
+      return false;
     }
     if (state != ByteState::kWritten) {
       report_undefined(
           warp, 1u << lane,
           {state == ByteState::kUnwritten ? FindingKind::kUndefinedShared : FindingKind::kUndefinedRegister, -1},
           "a bulk store writes out");
-      break;
+      return false;
     }
     if (!copy.to_shared) {
       // The engine reads until the copy is complete, whatever the issuing warp does meanwhile.
       uint32_t clocks[kMaxAgents];
       std::copy(std::begin(warp.clocks), std::end(warp.clocks), clocks);
       clocks[warp_count()] = copy.clock;
-      (void)shared.read({warp_count(), clocks}, kManyLanes, copy.shared + at, 16, &state);
+      (void)shared.read({warp_count(), clocks}, kManyLanes, piece.shared + at, 16, &state);
     }
   }
-  if (copy.to_shared) std::memset(shared.data() + copy.shared, 0xff, copy.bytes);
-  if (!copy.to_shared) warp.open_bulk = copy.clock;
-  bulk_.push_back(copy);
-  something_moved();
+  return true;
 }
 
 void Block::deliver(size_t index) {
-  const BulkCopy copy = bulk_[index];
+  const BulkCopy copy = std::move(bulk_[index]);
   bulk_.erase(bulk_.begin() + static_cast<std::ptrdiff_t>(index));
-  uint8_t* here = shared.data() + copy.shared;
   something_moved();
-  if (!copy.to_shared) {
-    if (copy.add_f32) {
-      add_to_global(copy);
-    } else {
-      std::memcpy(copy.global, here, copy.bytes);
-    }
-    state_->memory->mark_written(copy.global, copy.bytes);
-    return;
-  }
-  std::memcpy(here, copy.global, copy.bytes);
-  if (detect_) {
-    const bool defined = state_->memory->is_written(copy.global, copy.bytes);
-    shared.land(copy.shared, copy.bytes, make_epoch(copy.clock, warp_count(), kManyLanes),
-                defined ? ByteState::kWritten : ByteState::kUndefinedGlobal);
-  }
+  for (const BulkPiece& piece : copy.pieces) deliver_piece(copy, piece);
+  if (!copy.to_shared) return;
   auto barrier = mbarriers.find(copy.mbarrier);
   if (barrier == mbarriers.end()) return;
-  barrier->second.bytes -= copy.bytes;
+  for (const BulkPiece& piece : copy.pieces) barrier->second.bytes -= piece.bytes;
   uint32_t& known = barrier->second.clocks[warp_count()];
   known = std::max(known, copy.clock);
   mbarrier_settle(&barrier->second);
 }
 
-void Block::add_to_global(const BulkCopy& copy) {
-  const auto* from = reinterpret_cast<const float*>(shared.data() + copy.shared);
-  auto* to = reinterpret_cast<float*>(copy.global);
-  for (uint32_t k = 0; k < copy.bytes / 4; ++k) std::atomic_ref<float>(to[k]).fetch_add(from[k]);
+void Block::deliver_piece(const BulkCopy& copy, const BulkPiece& piece) {
+  uint8_t* here = shared.data() + piece.shared;
+  if (!copy.to_shared) {
+    if (copy.add_f32) {
+      add_to_global(piece);
+    } else {
+      std::memcpy(piece.global, here, piece.bytes);
+    }
+    state_->memory->mark_written(piece.global, piece.bytes);
+    return;
+  }
+  if (piece.global == nullptr) {
+    std::memset(here, 0, piece.bytes);
+  } else {
+    std::memcpy(here, piece.global, piece.bytes);
+  }
+  if (!detect_) return;
+  const bool defined = piece.global == nullptr || state_->memory->is_written(piece.global, piece.bytes);
+  shared.land(piece.shared, piece.bytes, make_epoch(copy.clock, warp_count(), kManyLanes),
+              defined ? ByteState::kWritten : ByteState::kUndefinedGlobal);
+}
+
+void Block::add_to_global(const BulkPiece& piece) {
+  const auto* from = reinterpret_cast<const float*>(shared.data() + piece.shared);
+  auto* to = reinterpret_cast<float*>(piece.global);
+  for (uint32_t k = 0; k < piece.bytes / 4; ++k) std::atomic_ref<float>(to[k]).fetch_add(from[k]);
 }
 
 void Block::wait_bulk(Warp& warp, size_t groups_left) {

@@ -220,10 +220,14 @@ class KernelDecoder {
     return extreme && s.operands.size() == 4 ? name + ".3" : name;
   }
 
-  // "{%r1,%r2}" to two operands, "%r1|%p1" to "%r1" and "|%p1".
+  // "{%r1,%r2}" to two operands, "%r1|%p1" to "%r1" and "|%p1", "[%rd1,{%r1,%r2}]" to "[%rd1]", "%r1" and "%r2".
   static std::vector<std::string> flatten(const std::vector<std::string>& operands) {
     std::vector<std::string> flat;
-    for (const std::string& operand : operands) {
+    for (std::string operand : operands) {
+      if (const size_t list = operand.find(",{"); operand[0] == '[' && list != std::string::npos) {
+        flat.push_back(operand.substr(0, list) + "]");
+        operand = operand.substr(list + 1, operand.size() - list - 2);
+      }
       std::string part;
       for (char c : operand[0] == '{' ? operand.substr(1, operand.size() - 2) : operand) {
         if (c == ',' && operand[0] == '{') {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "emulator/memory-inl.hpp"
+#include "emulator/tensor_map.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace flashdelta::emulator {
@@ -220,17 +221,83 @@ void copy_bulk(Warp& w, const Instruction& i) {
     BulkCopy copy;
     copy.to_shared = kToShared;
     copy.add_f32 = kAdds;
-    copy.shared = static_cast<U32>(shared.at[l]);
-    copy.global = reinterpret_cast<uint8_t*>(global.at[l]);
-    copy.bytes = bytes;
+    auto* outside = reinterpret_cast<uint8_t*>(global.at[l]);
+    copy.pieces = {{static_cast<U32>(shared.at[l]), outside, bytes}};
     if (kToShared) {
       if (w.block->find_mbarrier(w, l, barrier.at[l]) == nullptr) return;
       copy.mbarrier = barrier.at[l];
     } else if (!kAdds) {
-      w.block->claim(w, l, *targets[l], copy.global, bytes);
+      w.block->claim(w, l, *targets[l], outside, bytes);
     }
-    w.block->start_bulk(w, l, copy);
+    w.block->start_bulk(w, l, std::move(copy));
     w.block->counters[Counter::kBulkBytes] += bytes;
+  }
+}
+
+// The tensor map that an address in the parameters leads to; false: reported.
+bool find_map(Warp& w, U32 lane, U64 address, TensorMap* map) {
+  const std::vector<uint8_t>& parameters = w.block->launch_state().launch->parameters;
+  const U64 offset = address - kParameterWindow;
+  const bool inside = (address & kWindowMask) == kParameterWindow && offset + sizeof(TensorMap) <= parameters.size();
+  if (inside && offset % 64 == 0) {
+    std::memcpy(map, parameters.data() + offset, sizeof(TensorMap));
+    if (map->is_valid()) return true;
+  }
+  w.block->report(w, static_cast<int>(lane), FindingKind::kGlobalOutOfBounds,
+                  "a tensor copy whose map is no tensor map in the kernel's parameters");
+  return false;
+}
+
+// The pieces of the box at `corner`: a row's 16-byte chunk c lies at c ^ (row & 7).
+std::vector<BulkPiece> pieces_of(const TensorMap& map, U32 shared, const std::array<int64_t, 4>& corner) {
+  std::vector<BulkPiece> pieces;
+  const auto inside = [&](U32 d, int64_t x) { return x >= 0 && static_cast<U64>(x) < map.sizes[d]; };
+  for (U32 row = 0; row < map.rows(); ++row) {
+    const int64_t y = corner[1] + row % map.box[1], z = corner[2] + row / map.box[1] % map.box[2];
+    const int64_t w = corner[3] + row / map.box[1] / map.box[2];
+    const bool row_inside = inside(1, y) && inside(2, z) && inside(3, w);
+    const U64 start = map.data + static_cast<U64>(y) * map.strides[0] + static_cast<U64>(z) * map.strides[1] +
+                      static_cast<U64>(w) * map.strides[2];
+    for (U32 chunk = 0; chunk < 8; ++chunk) {
+      const int64_t x = corner[0] + chunk * 8;
+      auto* global = reinterpret_cast<uint8_t*>(start + static_cast<U64>(x) * 2);
+      pieces.push_back(
+          {shared + row * 128 + ((chunk ^ (row & 7)) << 4), row_inside && inside(0, x) ? global : nullptr, 16});
+    }
+  }
+  return pieces;
+}
+
+// Operands: [shared], [map, {x, y, z, w}], [mbarrier].
+void copy_tensor(Warp& w, const Instruction& i) {
+  Addresses shared, map_at, barrier;
+  get_addresses(w, i, 0, 0, &shared);
+  get_addresses(w, i, 1, 1, &map_at);
+  get_barriers(w, i, 6, 2, &barrier);
+  for (U32 l = 0; l < 32; ++l) {
+    if (!in(w.mask, l)) continue;
+    TensorMap map;
+    if (!find_map(w, l, map_at.at[l], &map)) continue;
+    std::array<int64_t, 4> corner;
+    for (U32 d = 0; d < 4; ++d) corner[d] = static_cast<int32_t>(w.lanes<U32>(i.operand[2 + d])[l]);
+    Addresses box = shared;
+    box.mask = 1u << l;
+    check_shared(w, &box, map.box_bytes(), 1024, "tensor copy");
+    if (box.mask == 0 || w.block->find_mbarrier(w, l, barrier.at[l]) == nullptr) continue;
+    BulkCopy copy;
+    copy.mbarrier = barrier.at[l];
+    copy.pieces = pieces_of(map, static_cast<U32>(shared.at[l]), corner);
+    for (const BulkPiece& piece : copy.pieces) {
+      if (piece.global == nullptr) continue;
+      Addresses global;
+      global.mask = 1u << l;
+      global.at[l] = reinterpret_cast<U64>(piece.global);
+      const Target* targets[32];
+      check_global(w, i, &global, piece.bytes, 16, false, "tensor copy", targets);
+      if (global.mask == 0) break;
+    }
+    w.block->counters[Counter::kBulkBytes] += map.box_bytes();
+    w.block->start_bulk(w, l, std::move(copy));
   }
 }
 
@@ -264,6 +331,8 @@ void AddCopy(OpcodeTable* t) {
   add_mbarrier_rows(t);
   t->add("cp.async.bulk.shared.global.mbarrier::complete_tx::bytes",
          {copy_bulk<true, false>, "=mmrm;=mmrmq", Counter::kBulkCopies, kMayPreempt});
+  t->add("cp.async.bulk.tensor.4d.shared.global.tile.mbarrier::complete_tx::bytes",
+         {copy_tensor, "=mmrrrrm", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.async.bulk.global.shared.bulk_group",
          {copy_bulk<false, false>, "=mmr;=mmrq", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.reduce.async.bulk.global.shared.bulk_group.add.f32",

@@ -1,5 +1,8 @@
 // Each detector against a small kernel that deserves it and one that does not.
+#include <array>
+
 #include "emulator/harness.hpp"
+#include "emulator/tensor_map.hpp"
 
 namespace flashdelta::test {
 namespace {
@@ -209,6 +212,55 @@ TEST_F(Detectors, BulkCopiesAndMbarriers) {
     EXPECT_FALSE(run("bulk_store_waited", 64, 1, seed, 0).report.silent());
   }
   expect("mbarrier_not_initialised", FindingKind::kMbarrierMisuse, 32);
+}
+
+TEST_F(Detectors, TensorCopies) {
+  struct alignas(128) Map {
+    emulator::TensorMap map;
+  };
+  constexpr int kFeatures = 72, kHeads = 3, kTokens = 40, kBatches = 2;
+  std::vector<int16_t> in(size_t{kFeatures} * kHeads * kTokens * kBatches), box(size_t{32} * 64);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int16_t>(i + 1);
+  Map map;
+  map.map.data = reinterpret_cast<uintptr_t>(in.data());
+  map.map.sizes = {kFeatures, kHeads, kTokens, kBatches};
+  map.map.strides = {kFeatures * 2, kFeatures * kHeads * 2, kFeatures * kHeads * kTokens * 2};
+  map.map.box = {64, 1, 32, 1};
+  const auto run_box = [&](const Map& m, int x, int head, int token, int batch, int kind, uint32_t seed) {
+    std::fill(box.begin(), box.end(), int16_t{-1});
+    Launcher launcher("detectors", "tensor_box");
+    launcher.buffer(in, {.readable = true, .writable = false, .initialised = true}).output(box);
+    launcher.launch.block = {64, 1, 1};
+    launcher.parameters(m, box.data(), x, head, token, batch, kind);
+    const Outcome outcome = launcher.run(seed);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message;
+    return outcome.report;
+  };
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    // Outside the tensor, in features and in tokens, there are zeros.
+    const std::array<std::array<int, 4>, 4> corners{{{0, 0, 0, 0}, {64, 2, 20, 1}, {72, 1, 0, 0}, {0, 1, -5, 1}}};
+    for (const auto& [x, head, token, batch] : corners) {
+      const emulator::Report report = run_box(map, x, head, token, batch, 0, seed);
+      ASSERT_TRUE(report.silent()) << report.text();
+      for (int i = 0; i < 32 * 64; ++i) {
+        const int t = token + i / 64, f = x + i % 64;
+        const int at = ((batch * kTokens + t) * kHeads + head) * kFeatures + f;
+        const int expected = t >= 0 && t < kTokens && f < kFeatures ? in[static_cast<size_t>(at)] : 0;
+        ASSERT_EQ(box[static_cast<size_t>(i)], expected)
+            << x << " " << head << " " << token << " " << batch << ": " << i;
+      }
+    }
+    const emulator::Report early = run_box(map, 0, 0, 0, 0, 1, seed);
+    EXPECT_TRUE(early.has(FindingKind::kAsyncCopyNotWaited) || early.has(FindingKind::kSharedRaceBetweenWarps))
+        << early.text();
+    EXPECT_TRUE(run_box(map, 0, 0, 0, 0, 2, seed).has(FindingKind::kGlobalOutOfBounds));
+  }
+  Map outside = map;
+  outside.map.sizes[3] = 3;  // more than there is
+  EXPECT_TRUE(run_box(outside, 0, 0, 0, 2, 0, 0).has(FindingKind::kGlobalOutOfBounds));
+  Map none = map;
+  none.map.strides[0] = 8;
+  EXPECT_TRUE(run_box(none, 0, 0, 0, 0, 0, 0).has(FindingKind::kGlobalOutOfBounds));
 }
 
 TEST_F(Detectors, TrapsAndEndlessLoops) {

@@ -1,4 +1,4 @@
-// Runs gated_delta_forward's kernels on the emulator of an SM120.
+// Runs gated_delta_forward's kernels on the emulator, of an SM120 unless said.
 #pragma once
 
 #include <cstdlib>
@@ -11,9 +11,10 @@
 namespace flashdelta::test {
 
 // Runs in a workspace of exactly the size asked for, its bytes NaN. parts: to be taken instead of the plan's, where
-// they are more than one or composed.
-inline Status emulate(const GatedDeltaProblem& p, uint32_t seed, const GatedDeltaParts& parts = {}) {
-  const ArchProfile& arch = *parse_arch("sm120");
+// they are more than one or composed. counters: of the launches, or null.
+inline Status emulate(const GatedDeltaProblem& p, uint32_t seed, const GatedDeltaParts& parts = {},
+                      const char* arch_name = "sm120", emulator::Counters* counters = nullptr) {
+  const ArchProfile& arch = *parse_arch(arch_name);
   EmulatorDevice device(arch, 2, seed);
   const bool planned = parts.most == 1 && !parts.composed();
   size_t bytes = 0;
@@ -24,8 +25,11 @@ inline Status emulate(const GatedDeltaProblem& p, uint32_t seed, const GatedDelt
   std::unique_ptr<uint8_t, decltype(&std::free)> workspace(
       static_cast<uint8_t*>(std::aligned_alloc(256, (bytes + 256) / 256 * 256)), &std::free);
   std::memset(workspace.get(), 0xFF, bytes);
-  if (planned) return gated_delta_forward_on(device, arch, p, workspace.get(), nullptr);
-  return gated_delta_forward_in_parts(device, arch, p, kernels, parts, workspace.get(), nullptr);
+  const Status status = planned
+                            ? gated_delta_forward_on(device, arch, p, workspace.get(), nullptr)
+                            : gated_delta_forward_in_parts(device, arch, p, kernels, parts, workspace.get(), nullptr);
+  if (counters != nullptr) *counters = device.counters();
+  return status;
 }
 
 }  // namespace flashdelta::test

@@ -45,6 +45,27 @@ TEST_F(EmulatorGatedDelta, HeadSizesAndGroups) {
   }
 }
 
+// Where there is a tensor engine it brings whole chunks; elsewhere, and where a stride is none that it takes, cp.async
+// does. The same bytes come, and the same bits go.
+TEST_F(EmulatorGatedDelta, TensorCopiesAndCopiesPieceByPiece) {
+  Options x = small();
+  x.dim_k = 72;
+  x.lengths = {70, 5, 96};
+  Call boxes(x), pieces(x);
+  const Answers answers = expected_answers(boxes), same = expected_answers(pieces);
+  const std::vector<uint8_t> before = boxes.final_state().bytes();
+  emulator::Counters counters;
+  Status status = emulate(answers.problem, 1, {}, "sm120", &counters);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_GT(counters[emulator::Counter::kBulkBytes], 0u);
+  expect_close(boxes, answers, before, contract_factor(x));
+  status = emulate(same.problem, 1, {}, "sm89", &counters);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(counters[emulator::Counter::kBulkBytes], 0u);
+  EXPECT_EQ(boxes.o.bytes(), pieces.o.bytes());
+  EXPECT_EQ(boxes.final_state().bytes(), pieces.final_state().bytes());
+}
+
 TEST_F(EmulatorGatedDelta, GatesAndNormsInTheKernel) {
   for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
     Options x = small();

@@ -119,25 +119,25 @@ TEST(Plan, GatedDeltaBudgetIsTheKernels) {
   const auto bytes = [](const Candidate& candidate) {
     return assess(arch("sm90"), gated_delta(128, 128), candidate).shared_bytes;
   };
-  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 76416);
-  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 92800);
-  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 112512);
+  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 78848);
+  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 95232);
+  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 113664);
 }
 
 TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
   const auto bytes = [](int64_t dim_k) { return gated_delta_prepare_shared_bytes({32, dim_k, 4, 2}); };
-  EXPECT_EQ(bytes(128).kq, 16384);
+  EXPECT_EQ(bytes(128).kq, 16512);
   EXPECT_EQ(bytes(128).heads, 16640);
   EXPECT_EQ(bytes(64).total(), 24576);
   EXPECT_EQ(bytes(128).total(), 24576);  // four blocks an SM of SM120
-  EXPECT_EQ(bytes(256).total(), 40704);
+  EXPECT_EQ(bytes(256).total(), 40832);
 }
 
 TEST(Plan, GatedDeltaParts) {
   const Assessment assessment = assess(arch("sm120"), gated_delta(128, 64), {32, 32, 64, 128, 2, false});
-  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384},   {"q", 16384},     {"v", 8192},
-                                                           {"o", 4096},    {"t", 3072},      {"p", 3072},
-                                                           {"gate", 1024}, {"barriers", 128}};
+  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384},   {"q", 16384},       {"v", 8192},
+                                                           {"o", 4096},    {"t", 3072},        {"p", 3072},
+                                                           {"gate", 1024}, {"barriers", 1024}, {"padding", 1024}};
   EXPECT_EQ(assessment.parts, parts);
 }
 

@@ -10,6 +10,7 @@
 
 #include "cuda/images.hpp"
 #include "device/device.hpp"
+#include "device/tensor_map.hpp"
 
 namespace flashdelta::bench {
 
@@ -51,6 +52,15 @@ class RuntimeDevice final : public Device {
     void* arguments[] = {const_cast<std::byte*>(l.parameters.data())};  // one struct by value
     check_cuda(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), "a launch");
     return {};
+  }
+
+  bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
+    void* encode = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
+               "finding the encoder of tensor maps");
+    return info_.arch->features.bulk_copy &&
+           encode_tensor_map(reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode), layout, map);
   }
 
   Status allocate(size_t bytes, void** memory) override {

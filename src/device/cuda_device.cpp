@@ -6,6 +6,7 @@
 #include "cuda/images.hpp"
 #include "device/cuda_driver.hpp"
 #include "device/device.hpp"
+#include "device/tensor_map.hpp"
 
 namespace flashdelta {
 namespace {
@@ -69,6 +70,13 @@ class CudaDevice final : public Device {
       return driver_.launch(reinterpret_cast<CUfunction>(kernel), l.grid[0], l.grid[1], l.grid[2], l.threads, 1, 1,
                             l.dynamic_shared_bytes, static_cast<CUstream>(stream), nullptr, config);
     });
+  }
+
+  bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
+    if (!info_.arch->features.bulk_copy || driver_.context_push(context_) != CUDA_SUCCESS) return false;
+    const bool mapped = encode_tensor_map(driver_.encode_tensor_map, layout, map);
+    CUcontext popped = nullptr;
+    return driver_.context_pop(&popped) == CUDA_SUCCESS && mapped;
   }
 
   Status allocate(size_t bytes, void** memory) override {

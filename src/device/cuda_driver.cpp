@@ -43,7 +43,8 @@ bool look_up_all(void* library, CudaDriver* d) {
          look_up(library, FLASHDELTA_NAME_OF(cuMemFree), &d->release) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemcpyHtoD), &d->copy_to_device) &&
          look_up(library, FLASHDELTA_NAME_OF(cuMemcpyDtoH), &d->copy_to_host) &&
-         look_up(library, FLASHDELTA_NAME_OF(cuPointerGetAttribute), &d->pointer_attribute);
+         look_up(library, FLASHDELTA_NAME_OF(cuPointerGetAttribute), &d->pointer_attribute) &&
+         look_up(library, FLASHDELTA_NAME_OF(cuTensorMapEncodeTiled), &d->encode_tensor_map);
 }
 
 Status load(CudaDriver* d) {

@@ -31,6 +31,7 @@ struct CudaDriver {
   decltype(&cuMemcpyHtoD) copy_to_device = nullptr;
   decltype(&cuMemcpyDtoH) copy_to_host = nullptr;
   decltype(&cuPointerGetAttribute) pointer_attribute = nullptr;
+  decltype(&cuTensorMapEncodeTiled) encode_tensor_map = nullptr;
 
   // OK, or DEVICE_ERROR: what was tried, and the driver's words.
   Status check(CUresult result, std::string_view what) const;

@@ -36,6 +36,19 @@ struct Region {
   bool defined = true;   // false: holds nothing before the launch
 };
 
+// A 4D tensor of 16-bit numbers as the copy engine sees it, innermost dimension first. Boxes are copied swizzled in
+// rows of 128 bytes; outside the tensor they are zero.
+struct TensorLayout {
+  const void* data = nullptr;
+  std::array<uint64_t, 4> sizes{};
+  std::array<uint64_t, 3> strides{};  // bytes, of dimensions 1, 2 and 3
+  std::array<uint32_t, 4> box{};
+};
+
+struct alignas(128) EncodedTensorMap {
+  std::array<uint64_t, 16> words{};
+};
+
 struct KernelLaunch {
   std::string_view kernel;  // the entry's name
   std::array<uint32_t, 3> grid{1, 1, 1};
@@ -56,6 +69,10 @@ class Device {
 
   // Asynchronous on the stream (null: the default one); allocates nothing, synchronises nothing.
   virtual Status launch(const KernelLaunch& launch, void* stream) = 0;
+
+  // The map of a layout for kernels' parameters. False: the device copies no such tensors (it has no engine for them,
+  // or a stride that the engine cannot take); kernels then copy piece by piece.
+  virtual bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const = 0;
 
   virtual Status allocate(size_t bytes, void** memory) = 0;
   virtual void release(void* memory) = 0;

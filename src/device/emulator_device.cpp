@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "cuda/images.hpp"
+#include "emulator/tensor_map.hpp"
 
 namespace flashdelta {
 namespace {
@@ -98,6 +99,17 @@ Status EmulatorDevice::launch(const KernelLaunch& l, void*) {
   FLASHDELTA_RETURN_IF_ERROR(module->launch(memory, launch, &report, &counters_));
   if (report.silent()) return {};
   return {FLASHDELTA_DEVICE_ERROR, fmt::format("emulator: {}", report.text())};
+}
+
+bool EmulatorDevice::map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const {
+  const emulator::TensorMap mapped{.data = reinterpret_cast<uintptr_t>(layout.data),
+                                   .sizes = layout.sizes,
+                                   .strides = layout.strides,
+                                   .box = layout.box};
+  static_assert(sizeof mapped <= sizeof *map);
+  if (!info_.arch->features.bulk_copy || !mapped.is_valid()) return false;
+  std::memcpy(map->words.data(), &mapped, sizeof mapped);
+  return true;
 }
 
 Status EmulatorDevice::allocate(size_t bytes, void** memory) {

@@ -15,6 +15,7 @@ class EmulatorDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
   Status prepare(std::string_view kernel) override;
   Status launch(const KernelLaunch& launch, void* stream) override;
+  bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override;
   Status allocate(size_t bytes, void** memory) override;
   void release(void* memory) override;
   Status synchronize(void*) override { return {}; }

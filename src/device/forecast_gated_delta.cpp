@@ -28,6 +28,9 @@ class CountingDevice final : public Device {
     launches.push_back(difference(device_.counters(), before));
     return {};
   }
+  bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
+    return device_.map_tensor(layout, map);
+  }
   Status allocate(size_t bytes, void** memory) override { return device_.allocate(bytes, memory); }
   void release(void* memory) override { device_.release(memory); }
   Status synchronize(void* stream) override { return device_.synchronize(stream); }

@@ -168,7 +168,8 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
                   gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
   }
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
-  const GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);
+  GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);
+  map_gated_delta_tensors(device, arch, p, &params);
   FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params,
                                     gated_delta_prepare_regions(p, workspace, layout), stream));
   int64_t count = blocks(p, kernels.forward->config.block_v) * parts.most;

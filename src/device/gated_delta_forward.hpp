@@ -80,6 +80,10 @@ GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& problem, con
 GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& problem, const GatedDeltaKernels& kernels,
                                                    const GatedDeltaParts& parts, void* workspace);
 
+// Has k, q and v come by tensor copies where device and layout allow it.
+void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, const GatedDeltaProblem& problem,
+                             GatedDeltaForwardParams* params);
+
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& problem,
                                                        const GatedDeltaRecurrentConfig& config);
 

@@ -1,4 +1,6 @@
 // A problem as the kernels take it.
+#include <cstring>
+
 #include "device/gated_delta_forward.hpp"
 
 namespace flashdelta {
@@ -80,6 +82,29 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
   out.starts = reinterpret_cast<float*>(out.records + layout.records);
   out.transitions = reinterpret_cast<float*>(out.records + layout.records + layout.starts);
   return out;
+}
+
+void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, const GatedDeltaProblem& p,
+                             GatedDeltaForwardParams* params) {
+  if (!arch.features.bulk_copy || p.tokens == 0 || p.sequences == 0) return;
+  const auto map = [&](const Rows& rows, int64_t heads, int64_t features, GatedDeltaTensorMap* out) {
+    TensorLayout layout;
+    layout.data = rows.data;
+    const auto size = [](int64_t x) { return static_cast<uint64_t>(x); };
+    layout.sizes = {size(features), size(heads), size(p.tokens), p.cu_seqlens ? 1 : size(p.sequences)};
+    // A stride along one element alone is never used, and may be anything that the engine takes.
+    const auto stride = [&](uint64_t count, int64_t elements) { return count == 1 ? 16 : size(elements) * 2; };
+    layout.strides = {stride(layout.sizes[1], rows.head_stride), stride(layout.sizes[2], rows.token_stride),
+                      stride(layout.sizes[3], rows.outer_stride)};
+    layout.box = {64, 1, gated_delta_chunk, 1};
+    EncodedTensorMap encoded;
+    if (!device.map_tensor(layout, &encoded)) return false;
+    static_assert(sizeof encoded == sizeof *out);
+    std::memcpy(out, encoded.words.data(), sizeof *out);
+    return true;
+  };
+  params->tensor_copies = map(p.k, p.heads_k, p.dim_k, &params->k_map) &&
+                          map(p.q, p.heads_k, p.dim_k, &params->q_map) && map(p.v, p.heads_v, p.dim_v, &params->v_map);
 }
 
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& p,

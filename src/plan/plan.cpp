@@ -138,8 +138,15 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
   assessment->shared_bytes = bytes.total();
-  assessment->parts = {{"k", bytes.k}, {"q", bytes.q}, {"v", bytes.v},       {"o", bytes.o},
-                       {"t", bytes.t}, {"p", bytes.p}, {"gate", bytes.gate}, {"barriers", bytes.barriers}};
+  assessment->parts = {{"k", bytes.k},
+                       {"q", bytes.q},
+                       {"v", bytes.v},
+                       {"o", bytes.o},
+                       {"t", bytes.t},
+                       {"p", bytes.p},
+                       {"gate", bytes.gate},
+                       {"barriers", bytes.barriers},
+                       {"padding", bytes.padding}};
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ constexpr AttentionSharedBytes attention_shared_bytes(const AttentionTile& tile)
 
 // Gated delta forward, the sequential kernel. A stage holds what a chunk brings from memory: K and Q [chunk, dim_k],
 // V [chunk, block_v], the 16x16 blocks of T and P at and below the diagonal, and three fp32 factors a token. The state
-// has no place here: it stays in registers. O [chunk, block_v] turns in a buffer of its own.
+// has no place here: it stays in registers. O [chunk, block_v] turns in a buffer of its own. Stages begin at multiples
+// of 1024 bytes, as tensor copies want.
 struct GatedDeltaTile {
   int64_t chunk, block_v, dim_k, stages, element_bytes;
 };
@@ -36,8 +37,9 @@ struct GatedDeltaTile {
 struct GatedDeltaSharedBytes {
   int64_t k, q, v, o, t, p;
   int64_t gate;      // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
-  int64_t barriers;  // two of 8 bytes a stage, in whole lines
-  constexpr int64_t total() const { return k + q + v + o + t + p + gate + barriers; }
+  int64_t barriers;  // two of 8 bytes a stage, in a kilobyte
+  int64_t padding;   // of the stages
+  constexpr int64_t total() const { return k + q + v + o + t + p + gate + barriers + padding; }
 };
 
 constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& tile) {
@@ -45,19 +47,22 @@ constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& t
   const int64_t blocks = tile.chunk / 16 * (tile.chunk / 16 + 1) / 2;
   const int64_t lower = blocks * 256 * tile.element_bytes;
   const int64_t gate = (2 * lower + tile.chunk * 12 + 16 + 127) / 128 * 128 - 2 * lower;
+  const int64_t v = tile.chunk * tile.block_v * tile.element_bytes;
+  const int64_t stage = 2 * qk + v + 2 * lower + gate;
   return {.k = tile.stages * qk,
           .q = tile.stages * qk,
-          .v = tile.stages * tile.chunk * tile.block_v * tile.element_bytes,
-          .o = tile.chunk * tile.block_v * tile.element_bytes,
+          .v = tile.stages * v,
+          .o = v,
           .t = tile.stages * lower,
           .p = tile.stages * lower,
           .gate = tile.stages * gate,
-          .barriers = (tile.stages * 16 + 127) / 128 * 128};
+          .barriers = (tile.stages * 16 + 1023) / 1024 * 1024,
+          .padding = tile.stages * ((stage + 1023) / 1024 * 1024 - stage)};
 }
 
-// Gated delta forward, chunk preparation. K and Q are read once, into K K^T and Q K^T; then each warp's scratch for the
-// inverse takes their place: three 16x16 blocks in fp32 (rows of 20 numbers, blocks 328 apart; 320 in the products) and
-// two numbers a token.
+// Gated delta forward, chunk preparation. K and Q are read once, with an mbarrier, into K K^T and Q K^T; then each
+// warp's scratch for the inverse takes their place: three 16x16 blocks in fp32 (rows of 20 numbers, blocks 328 apart;
+// 320 in the products) and two numbers a token.
 struct GatedDeltaPrepareTile {
   int64_t chunk, dim_k, warps, element_bytes;
 };
@@ -71,7 +76,7 @@ struct GatedDeltaPrepareSharedBytes {
 constexpr GatedDeltaPrepareSharedBytes gated_delta_prepare_shared_bytes(const GatedDeltaPrepareTile& tile) {
   constexpr int64_t inverse = (2 * 328 + 320) * 4, product = 3 * 320 * 4;
   const int64_t heads = tile.warps * (inverse + tile.chunk * 8);
-  return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes,
+  return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes + 128,
           .heads = (heads + 127) / 128 * 128,
           .products = 2 * product,
           .norms = tile.chunk * 8};

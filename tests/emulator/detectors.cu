@@ -238,6 +238,26 @@ __global__ void bulk_copy(const int* in, int* out, int kind) {
   if (kind != 1) mbarrier_wait(b, kind == 2 ? 1 : 0);
   for (int i = threadIdx.x; i < 256; i += 64) out[i] = x[i];
 }
+struct alignas(128) TensorMap {
+  uint64_t words[16];
+};
+// kind 0: right; 1: nobody waits; 2: the box of an address that is no map's.
+__global__ void tensor_box(const __grid_constant__ TensorMap map, short* out, int x, int y, int z, int w, int kind) {
+  __shared__ __align__(1024) short box[32 * 64];
+  __shared__ __align__(8) uint64_t barrier;
+  const uint32_t b = shared_address(&barrier);
+  if (threadIdx.x == 0) mbarrier_init(b, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    mbarrier_expect(b, 4096);
+    tensor_load(shared_address(box), kind == 2 ? map.words + 8 : map.words, x, y, z, w, b);
+  }
+  if (kind != 1) mbarrier_wait(b, 0);
+  for (int i = threadIdx.x; i < 32 * 64; i += 64) {
+    const int row = i / 64, chunk = i % 64 / 8;
+    out[i] = box[row * 64 + (chunk ^ row % 8) * 8 + i % 8];
+  }
+}
 __global__ void bulk_store_waited(int* out, int waits) {
   __shared__ __align__(128) int x[256];
   for (int i = threadIdx.x; i < 256; i += 64) x[i] = i;

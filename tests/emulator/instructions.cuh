@@ -71,6 +71,14 @@ __device__ inline void bulk_load(uint32_t target, const void* source, int bytes,
                "l"(source), "r"(bytes), "r"(barrier)
                : "memory");
 }
+// A box of 64 by 1 by 32 by 1 numbers of 16 bits, 4096 bytes.
+__device__ inline void tensor_load(uint32_t target, const void* map, int x, int y, int z, int w, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(target),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+      : "memory");
+}
 __device__ inline void bulk_store(void* target, uint32_t source, int bytes) {
   asm volatile(
       "fence.proxy.async.shared::cta;\n"

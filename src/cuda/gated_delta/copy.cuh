@@ -3,6 +3,8 @@
 
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/tile/copy.cuh"
 
 namespace flashdelta::gated_delta {
@@ -14,7 +16,9 @@ __device__ __forceinline__ const char* rows_at(const GatedDeltaRows& rows, const
 }
 
 // Brings one chunk after another to the stages, by a warp of its own: the warps that multiply then issue no copies, and
-// branches here cost them nothing.
+// branches here cost them nothing. Whole chunks come by the tensor engine where there is one: cp.async takes a third of
+// the time that the shared memory has for a chunk. A chunk that the sequence does not fill comes by cp.async, which
+// writes zeros after its end.
 template <GatedDeltaForwardConfig C>
 class ChunkCopy {
  public:
@@ -25,57 +29,104 @@ class ChunkCopy {
   // Begins at first_chunk.
   __device__ __forceinline__ ChunkCopy(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
                                        int first_value, int first_chunk, int lane)
-      : k_(rows_at(p.k, sequence, head / p.group, 0), p.k.token_stride * 2, p.dim_k, first_chunk * chunk, lane),
+      : params_(p),
+        k_(rows_at(p.k, sequence, head / p.group, 0), p.k.token_stride * 2, p.dim_k, first_chunk * chunk, lane),
         q_(rows_at(p.q, sequence, head / p.group, 0), p.q.token_stride * 2, p.dim_k, first_chunk * chunk, lane),
         v_(rows_at(p.v, sequence, head, first_value), p.v.token_stride * 2, p.dim_v - first_value, first_chunk * chunk,
            lane),
         record_bytes_(int64_t{p.heads_k} * p.group * sizeof(ChunkRecord)),
-        record_(p.records + (sequence.first_chunk + first_chunk) * record_bytes_ + head * sizeof(ChunkRecord) +
-                lane * 16),
+        record_(p.records + (sequence.first_chunk + first_chunk) * record_bytes_ + head * sizeof(ChunkRecord)),
+        batch_(static_cast<int>(sequence.batch)),
+        token_(static_cast<int>(sequence.begin) + first_chunk * chunk),
         rows_left_(sequence.length - first_chunk * chunk),
+        head_(head),
+        first_value_(first_value),
         values_(p.dim_v - first_value),
-        whole_(p.dim_k == Keys::cols && (values_ >= C.block_v || (C.summary && values_ == 0))),
         lane_(lane) {}
 
-  __device__ __forceinline__ void issue(uint32_t stage_address) {
-    const uint32_t to = stage_address + offsetof(Stage, record) + lane_ * 16;
-    constexpr int pieces = ChunkRecord::bytes / 16;
-#pragma unroll
-    for (int i = 0; i < pieces / 32; i++) ptx::cp_async_16(to + i * 512, record_ + i * 512);
-    if (lane_ < pieces % 32) ptx::cp_async_16(to + pieces / 32 * 512, record_ + pieces / 32 * 512);
-    record_ += record_bytes_;
-    const uint32_t key_offset = first_offset<Keys>(), value_offset = first_offset<Values>();
-    if (whole_ && rows_left_ >= chunk) {
-      k_.issue_whole(stage_address + offsetof(Stage, k) + key_offset);
-      if (!C.summary || values_ > 0) {
-        v_.issue_whole(stage_address + offsetof(Stage, v) + value_offset);
-      } else if (stages_to_clear_ > 0) {
-        v_.issue_part(stage_address + offsetof(Stage, v) + value_offset, 0);
-        stages_to_clear_--;
-      }
-      if constexpr (!C.summary) q_.issue_whole(stage_address + offsetof(Stage, q) + key_offset);
+  // The next chunk to the stage at that address. All lanes arrive at `full`, whose phase then ends with the copy.
+  __device__ __forceinline__ void issue(uint32_t stage, uint32_t full) {
+    if (ptx::has_tensor_copy && params_.tensor_copies && rows_left_ >= chunk) {
+      issue_boxes(stage, full);
     } else {
-      k_.issue_part(stage_address + offsetof(Stage, k) + key_offset, rows_left_);
-      v_.issue_part(stage_address + offsetof(Stage, v) + value_offset, rows_left_);
-      if constexpr (!C.summary) q_.issue_part(stage_address + offsetof(Stage, q) + key_offset, rows_left_);
+      issue_pieces(stage);
+      ptx::mbarrier_arrive_after_copies(full);
     }
+    record_ += record_bytes_;
+    token_ += chunk;
     rows_left_ -= chunk;
   }
 
  private:
+  __device__ __forceinline__ void issue_boxes(uint32_t stage, uint32_t full) {
+    constexpr uint32_t bytes = sizeof(Keys) * (C.summary ? 1 : 2) + sizeof(Values) + ChunkRecord::bytes;
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive_expecting(full, bytes);
+      const int head_k = head_ / params_.group;
+#pragma unroll
+      for (int i = 0; i < Keys::panels; i++) {
+        ptx::tensor_copy(stage + offsetof(Stage, k) + i * Keys::panel_bytes, &params_.k_map, i * 64, head_k, token_,
+                         batch_, full);
+      }
+#pragma unroll
+      for (int i = 0; i < Values::panels; i++) {
+        ptx::tensor_copy(stage + offsetof(Stage, v) + i * Values::panel_bytes, &params_.v_map, first_value_ + i * 64,
+                         head_, token_, batch_, full);
+      }
+      ptx::bulk_copy(stage + offsetof(Stage, record), record_, ChunkRecord::bytes, full);
+      if constexpr (!C.summary) {
+#pragma unroll
+        for (int i = 0; i < Keys::panels; i++) {
+          ptx::tensor_copy(stage + offsetof(Stage, q) + i * Keys::panel_bytes, &params_.q_map, i * 64, head_k, token_,
+                           batch_, full);
+        }
+      }
+    } else {
+      ptx::mbarrier_arrive(full);
+    }
+    k_.skip(), q_.skip(), v_.skip();
+  }
+
+  __device__ __forceinline__ void issue_pieces(uint32_t stage) {
+    const uint32_t to = stage + offsetof(Stage, record) + lane_ * 16;
+    const char* record = record_ + lane_ * 16;
+    constexpr int pieces = ChunkRecord::bytes / 16;
+#pragma unroll
+    for (int i = 0; i < pieces / 32; i++) ptx::cp_async_16(to + i * 512, record + i * 512);
+    if (lane_ < pieces % 32) ptx::cp_async_16(to + pieces / 32 * 512, record + pieces / 32 * 512);
+    const uint32_t key_offset = first_offset<Keys>(), value_offset = first_offset<Values>();
+    const bool whole = params_.dim_k == Keys::cols && (values_ >= C.block_v || (C.summary && values_ == 0));
+    if (whole && rows_left_ >= chunk) {
+      k_.issue_whole(stage + offsetof(Stage, k) + key_offset);
+      if (!C.summary || values_ > 0) {
+        v_.issue_whole(stage + offsetof(Stage, v) + value_offset);
+      } else if (stages_to_clear_ > 0) {
+        v_.issue_part(stage + offsetof(Stage, v) + value_offset, 0);
+        stages_to_clear_--;
+      }
+      if constexpr (!C.summary) q_.issue_whole(stage + offsetof(Stage, q) + key_offset);
+    } else {
+      k_.issue_part(stage + offsetof(Stage, k) + key_offset, rows_left_);
+      v_.issue_part(stage + offsetof(Stage, v) + value_offset, rows_left_);
+      if constexpr (!C.summary) q_.issue_part(stage + offsetof(Stage, q) + key_offset, rows_left_);
+    }
+  }
+
   template <class Tile>
   __device__ __forceinline__ uint32_t first_offset() const {
     return tile::CopyMap<Tile, 32>(lane_).offset(0, 0);
   }
 
+  const GatedDeltaForwardParams& params_;
   tile::TileCopy<Keys, 32> k_, q_;
   tile::TileCopy<Values, 32> v_;
   const int64_t record_bytes_;
   const char* record_;
-  int rows_left_;
+  const int batch_;
+  int token_, rows_left_;
   int stages_to_clear_ = C.stages;
+  const int head_, first_value_;
   const int values_;  // from the block's first on; in a summary 0: a transition's, which have zeros in their place
-  const bool whole_;  // rows fill the tiles
   const int lane_;
 };
 

@@ -10,7 +10,8 @@
 // the warp's registers, transposed, for the whole sequence: every product has it, or what came of it, as the A operand
 // and a shared tile as B. Warps share the tiles alone.
 //
-// A chunk's step has no branch before its output: the compiler may then put products where others wait.
+// A chunk's step has no branch before its output, and S^T Q^T stands in the source where the products of X, U and the
+// state would wait for one another: the assembler moves products little.
 #pragma once
 
 #include "cuda/gated_delta/copy.cuh"
@@ -49,9 +50,7 @@ class Forward {
         factors_(address_ + record_offset + lane_ % 4 * 16),
         output_(params, sequence, head, first_value_, warp_column_, range.emit * chunk, address_ + offsetof(Storage, o),
                 lane_) {
-    if constexpr (C.keep_addresses) {
-      k_reader_.keep(), k_state_reader_.keep(), q_reader_.keep(), v_reader_.keep(), square_reader_.keep();
-    }
+    if constexpr (C.keep_addresses) v_reader_.keep();
   }
 
   // A multiplying warp's share. First: of a composed sequence's first part, which leaves the state before the second.
@@ -106,6 +105,7 @@ class Forward {
 
   __device__ __forceinline__ void chunks() {
     const bool plain = C.summary || (params_.checkpoints.data == nullptr && !params_.o.is_fp32);
+    const float least = C.gathers() && plain ? least_gathered : INFINITY;
     // e^G_last of a chunk, from the record in memory: it is needed before the record's copy has come.
     const int64_t record_bytes = int64_t{params_.heads_k} * params_.group * sizeof(ChunkRecord);
     const char* decay_at = params_.records + (sequence_.first_chunk + range_.first) * record_bytes +
@@ -116,15 +116,14 @@ class Forward {
     uint32_t parity = 0;
     for (int c = range_.first; c < range_.end; c++) {
       const float gathered = gathered_ * decay;
-      const bool gathers = C.gathers() && ptx::vote_ballot(plain && gathered >= least_gathered) != 0;
       const uint32_t full = address_ + offsetof(Storage, full) + stage * 8;
-      if (!here) ptx::mbarrier_wait(full, parity);
+      if (!here) wait(full, parity);
       if (c + 1 < range_.end) decay_at += record_bytes;
       decay = *reinterpret_cast<const float*>(decay_at);
       const uint32_t bytes = stage * sizeof(Stage);
       if (++stage == C.stages) stage = 0, parity ^= 1;
       const Next next{static_cast<uint32_t>(address_ + offsetof(Storage, full) + stage * 8), parity};
-      if (gathers) {
+      if (gathered >= least) {
         here = step<true>(c >= range_.emit, bytes, gathered, next);
       } else {
         settle();
@@ -136,6 +135,15 @@ class Forward {
     }
     if constexpr (!C.summary) output_.store_rows();
     settle();
+  }
+
+  // Asking again and again has the answer soonest; sleeping costs fewer registers, and no slots of another block's.
+  static __device__ __forceinline__ void wait(uint32_t full, uint32_t parity) {
+    if constexpr (C.keep_addresses) {
+      ptx::mbarrier_wait(full, parity);
+    } else {
+      ptx::mbarrier_sleep(full, parity);
+    }
   }
 
   // Where to ask for the chunk after this one.
@@ -169,42 +177,53 @@ class Forward {
     tile::Accumulator<M, 4> ks, qs;
     tile::zero(ks);
     tile::zero(qs);
+    tile::Operand state[k_steps][M];
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
-      tile::Operand state[M];
 #pragma unroll
-      for (int m = 0; m < M; m++) state[m] = finite_operand(state_, m, k);
-      multiply(ks, state, k_reader_, k, bytes);
-      if constexpr (!C.summary) {
-        multiply(qs, state, q_reader_, k, bytes);
-        if (k == 1) output_.store_rows();  // of the chunk before
-      }
+      for (int m = 0; m < M; m++) state[k][m] = finite_operand(state_, m, k);
+      multiply(ks, state[k], k_reader_, k, bytes);
+      if (C.summary) continue;
+      if (k < 2) multiply(qs, state[k], q_reader_, k, bytes);
+      if (k == 1) output_.store_rows();  // of the chunk before
     }
     if constexpr (!Gathers) scale_state(load_float(bytes, offsetof(ChunkRecord, decay)));
     const float before = Gathers ? gathered_ : 1.0f, after = Gathers ? ptx::rcp(gathered) : 1.0f;
     if constexpr (Gathers) gathered_ = gathered;
-    tile::Operand x[2][M];
+    const auto queries = [&](int first, int end) {
 #pragma unroll
-    for (int t = 0; t < 2; t++) residual(x[t], ks, t, bytes, before);
+      for (int k = first; k < end; k++) {
+        if (!C.summary) multiply(qs, state[k], q_reader_, k, bytes);
+      }
+    };
+    tile::Operand x[2][M];
+    queries(2, 4);
+    residual(x[0], ks, 0, bytes, before);
+    residual(x[1], ks, 1, bytes, before);
+    queries(4, k_steps > 4 ? 5 : 4);
     tile::Accumulator<M, 4> u;
     tile::zero(u);
     multiply_lower<0>(u, x, bytes);
+    queries(5, k_steps);
     tile::Operand value[2][M], update[2][M];
-#pragma unroll
-    for (int t = 0; t < 2; t++) {
-      convert(value[t], update[t], u, t, bytes, after);
-      if constexpr (!C.summary) scale_queries(qs, t, bytes, before);
-    }
+    tile::Operand keys[updates_ahead];
+    first_updates(keys, bytes);
+    convert(value[0], update[0], u, 0, bytes, after);
+    if constexpr (!C.summary) scale_queries(qs, 0, bytes, before);
+    add_updates(update[0], 0, k_steps / 2, keys, bytes);
+    convert(value[1], update[1], u, 1, bytes, after);
+    if constexpr (!C.summary) scale_queries(qs, 1, bytes, before);
+    add_updates(update[0], k_steps / 2, k_steps, keys, bytes);
     if constexpr (!C.summary) multiply_lower<1>(qs, value, bytes);
-    add_update(update[0], 0, bytes);
+    add_updates(update[1], k_steps, k_steps + k_steps / 2, keys, bytes);
+    const bool here = ptx::mbarrier_test(next.full, next.parity);
     if constexpr (C.summary) {
     } else if (Gathers || !params_.o.is_fp32) {
       output_.turn(qs, emits);
     } else if (emits) {
       output_.store_32(qs);
     }
-    const bool here = ptx::mbarrier_test(next.full, next.parity);
-    add_update(update[1], 1, bytes);
+    add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps, keys, bytes);
     return here;
   }
 
@@ -292,13 +311,27 @@ class Forward {
     }
   }
 
-  // S^T += U^T K of tokens 16 t .. + 15.
-  __device__ __forceinline__ void add_update(const tile::Operand (&update)[M], int t, uint32_t bytes) {
+  // S^T += U^T K: of tokens 0 .. 15 in slices 0 .. k_steps - 1 of the keys, then of the others in the next k_steps. The
+  // tile's operands are loaded some slices ahead.
+  static constexpr int updates_ahead = C.keep_addresses ? 3 : 1;  // as registers allow
+
+  __device__ __forceinline__ tile::Operand load_update(int slice, uint32_t bytes) const {
+    return k_state_reader_.load_transposed(slice / k_steps, slice % k_steps, bytes);
+  }
+
+  __device__ __forceinline__ void first_updates(tile::Operand (&keys)[updates_ahead], uint32_t bytes) const {
 #pragma unroll
-    for (int n = 0; n < k_steps; n++) {
-      const tile::Operand b = k_state_reader_.load_transposed(t, n, bytes);
+    for (int i = 0; i < updates_ahead; i++) keys[i] = load_update(i, bytes);
+  }
+
+  __device__ __forceinline__ void add_updates(const tile::Operand (&update)[M], int first, int end,
+                                              tile::Operand (&keys)[updates_ahead], uint32_t bytes) {
 #pragma unroll
-      for (int m = 0; m < M; m++) tile::multiply_add<C.element>(state_, m, n, update[m], b);
+    for (int i = first; i < end; i++) {
+      const tile::Operand b = keys[i % updates_ahead];
+      if (i + updates_ahead < 2 * k_steps) keys[i % updates_ahead] = load_update(i + updates_ahead, bytes);
+#pragma unroll
+      for (int m = 0; m < M; m++) tile::multiply_add<C.element>(state_, m, i % k_steps, update[m], b);
     }
   }
 
@@ -335,11 +368,13 @@ class Forward {
   const ChunkRange& range_;
   const int n_, head_, lane_, warp_column_, first_value_;
   const uint32_t address_;
-  tile::Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
-  tile::Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
-  tile::Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
-  tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;
-  tile::Reader<Squares, tile::Order::cols_first> square_reader_;
+  template <class Tile, tile::Order O>
+  using Reader = std::conditional_t<C.keep_addresses, tile::KeptReader<Tile, O>, tile::Reader<Tile, O>>;
+  Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
+  Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
+  Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
+  tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;  // of the columns that the warp has
+  Reader<Squares, tile::Order::cols_first> square_reader_;
   const uint32_t factors_;
   Output<C> output_;
   tile::Accumulator<M, C.dim_k / 8> state_;
@@ -359,9 +394,8 @@ __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, co
   int stage = 0;
   uint32_t parity = 1;
   for (int c = range.first; c < range.end; c++) {
-    ptx::mbarrier_wait(address + offsetof(Storage, empty) + stage * 8, parity);
-    copy.issue(address + stage * sizeof(ForwardStage<C>));
-    ptx::mbarrier_arrive_after_copies(address + offsetof(Storage, full) + stage * 8);
+    ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
+    copy.issue(address + stage * sizeof(ForwardStage<C>), address + offsetof(Storage, full) + stage * 8);
     if (++stage == C.stages) stage = 0, parity ^= 1;
   }
   ptx::cp_async_wait_all();  // a thread that ends has no copy under way
@@ -393,7 +427,7 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
 
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
-  extern __shared__ __align__(128) char shared[];
+  extern __shared__ __align__(1024) char shared[];
   // Value heads of a key head run side by side, so that their keys and queries are read from memory once. First parts
   // come first: they may have whole sequences to do.
   const int heads_v = params.heads_k * params.group, lane = threadIdx.x & 31;

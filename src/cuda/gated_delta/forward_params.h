@@ -39,6 +39,11 @@ typedef struct GatedDeltaInts {
   int32_t reserved;
 } GatedDeltaInts;
 
+/* A tensor map as the device's copy engine reads it (cuTensorMapEncodeTiled). */
+typedef struct GatedDeltaTensorMap {
+  uint64_t words[16];
+} __attribute__((aligned(128))) GatedDeltaTensorMap;
+
 typedef struct GatedDeltaForwardParams {
   GatedDeltaRows q, k, v, o;
   GatedDeltaRows gate; /* g, or a where A_log is there */
@@ -59,6 +64,8 @@ typedef struct GatedDeltaForwardParams {
   int32_t raw_beta; /* beta = beta_scale * sigmoid(b) */
   int32_t l2norm;
   float beta_scale, scale;
+  int32_t tensor_copies;   /* whether the maps are there: k, q and v as [batch, token, head, feature], boxes of a chunk
+                              and 64 features */
   int32_t segments;        /* most parts of a sequence that run side by side, 1 or more (segments.cuh) */
   float segment_threshold; /* log of what may be left of a state before a part that starts from nothing */
   /* Composition (parts.cuh): chunks of a part, or 0: none. Part s of sequence n is slot first_slot(n) + s of what lies
@@ -69,6 +76,7 @@ typedef struct GatedDeltaForwardParams {
   int32_t columns;                          /* of V in summary blocks; padding is zero */
   float* starts;
   float* transitions;
+  GatedDeltaTensorMap k_map, q_map, v_map;
 } GatedDeltaForwardParams;
 
 #ifdef __cplusplus

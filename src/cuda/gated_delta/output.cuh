@@ -29,26 +29,33 @@ class Output {
         stride_(p.o.token_stride * size_),
         to_(static_cast<char*>(const_cast<void*>(p.o.data)) +
             (sequence.offset(p.o, first_token, head) + first_value) * size_),
-        address_(address),
-        first_chunk_(first_column / 8) {}
+        first_to_(to_ + row_of(lane) * stride_ + lane % pieces * 16),
+        first_left_(lane % pieces * 8 < values_ ? left_ - row_of(lane) : 0),
+        turn_to_(address + (ptx::has_stmatrix
+                                ? Values::offset(lane % 8 + lane / 16 * 8, first_column / 8 + lane / 8 % 2)
+                                : Values::offset(lane % 4 * 2, first_column / 8) + lane / 4 * 2)),
+        store_from_(address + Values::offset(row_of(lane), first_column / 8 + lane % pieces)) {
+    // A shuffle is not repeated: the compiler would compute the addresses anew for every chunk.
+    turn_to_ = ptx::shfl_idx(static_cast<int>(turn_to_), lane);
+    store_from_ = ptx::shfl_idx(static_cast<int>(store_from_), lane);
+  }
 
   // Turns a chunk's 16-bit output, for store_rows() if it is to be emitted. store_rows() has stored the one before.
   __device__ __forceinline__ void turn(const tile::Accumulator<M, 4>& o, bool emits) {
     if constexpr (ptx::has_stmatrix) {
-      const uint32_t row = address_ + Values::offset(lane_ % 8 + lane_ / 16 * 8, first_chunk_ + lane_ / 8 % 2);
 #pragma unroll
       for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
           const uint32_t words[4] = {packed(o, m, n, 0), packed(o, m, n, 1), packed(o, m, n + 1, 0),
                                      packed(o, m, n + 1, 1)};
-          ptx::stmatrix_x4_trans((row ^ (2 * m << 4)) + n * 8 * Values::pitch, words);
+          ptx::stmatrix_x4_trans((turn_to_ ^ (2 * m << 4)) + n * 8 * Values::pitch, words);
         }
       }
     } else {
-      const int token = lane_ % 4 * 2;
-      const uint32_t even = address_ + Values::offset(token, first_chunk_) + lane_ / 4 * 2;
-      const uint32_t odd = address_ + Values::offset(token + 1, first_chunk_) + lane_ / 4 * 2;
+      // An even row's neighbour differs in the swizzle's lowest bit, where that takes rows one by one.
+      static_assert(Values::swizzle_bits == 3);
+      const uint32_t even = turn_to_, odd = (turn_to_ ^ 16) + Values::pitch;
 #pragma unroll
       for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -69,15 +76,12 @@ class Output {
   // Stores what turn() turned last, if that was not stored yet.
   __device__ __forceinline__ void store_rows() {
     constexpr int rows_per_step = 32 / pieces;
-    const int row = row_of(lane_), piece = lane_ % pieces;
-    const uint32_t from = address_ + Values::offset(row, first_chunk_ + piece);
-    char* to = to_ + row * stride_ + piece * 16;
-    const int rows = turned_ && piece * 8 < values_ ? left_ - row : 0;
+    const int rows = turned_ ? first_left_ : 0;
 #pragma unroll
     for (int step = 0; step < chunk / rows_per_step; step++) {
       uint32_t words[4];
-      ptx::load_shared_128(words, from + step * rows_per_step * Values::pitch);
-      ptx::store_global_128_if(step * rows_per_step < rows, to + step * rows_per_step * stride_, words);
+      ptx::load_shared_128(words, store_from_ + step * rows_per_step * Values::pitch);
+      ptx::store_global_128_if(step * rows_per_step < rows, first_to_ + step * rows_per_step * stride_, words);
     }
     if (turned_) next_chunk();
     turned_ = false;
@@ -127,14 +131,17 @@ class Output {
   __device__ __forceinline__ void next_chunk() {
     to_ += chunk * stride_;
     left_ -= chunk;
+    first_to_ += chunk * stride_;
+    first_left_ -= chunk;
   }
 
   const int size_, lane_, values_;
   int left_;  // tokens from the next chunk to store on
   const int64_t stride_;
-  char* to_;  // the first of them
-  const uint32_t address_;
-  const int first_chunk_;
+  char* to_;        // the first of them
+  char* first_to_;  // what this lane stores first of it,
+  int first_left_;  // tokens from there on, or 0 or less: it stores nothing
+  uint32_t turn_to_, store_from_;
   bool turned_ = false;
 };
 

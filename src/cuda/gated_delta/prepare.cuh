@@ -34,11 +34,11 @@ class Prepare {
     start_copies();
     int h = warp_;
     Gate gate = gate_of(h);  // under way together with K and Q
-    ptx::cp_async_wait<0>();
-    ptx::barrier_sync_block();
+    wait_for_copies();
     products();
     ptx::barrier_sync_block();  // the products are there, and the tiles are free for the heads' scratch
     norms();
+    if (comes_in_boxes() && threadIdx.x == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
     ptx::barrier_sync_block();
     for (; h < params_.group; h += C.warps) {
       const Gate next = gate_of(h + C.warps);
@@ -50,6 +50,7 @@ class Prepare {
  private:
   using Keys = typename PrepareStorage<C>::Keys;
   static constexpr float log2e = 1.4426950408889634f;
+  static constexpr float least_link = 0.25f;  // under it, what the next row takes back is not worth its time
 
   // A token's, lane = token: g in log2, and beta. Of tokens and heads that are not there: 0, which changes nothing.
   struct Gate {
@@ -62,8 +63,18 @@ class Prepare {
             beta_at<C.element>(params_, sequence_, token, head_v)};
   }
 
+  // Whole chunks come by the tensor engine where there is one.
+  __device__ __forceinline__ bool comes_in_boxes() const {
+    return ptx::has_tensor_copy && params_.tensor_copies && sequence_.length - first_token_ >= chunk;
+  }
+
   __device__ __forceinline__ void start_copies() {
     const int thread = threadIdx.x;
+    if (comes_in_boxes()) {
+      if (thread == 0) copy_boxes();
+      ptx::barrier_sync_block();  // the mbarrier is there for all
+      return;
+    }
     const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
       tile::TileCopy<Keys, C.threads()> tiles(rows_at(rows, sequence_, head_k_, 0), rows.token_stride * 2,
                                               params_.dim_k, first_token_, thread);
@@ -73,6 +84,28 @@ class Prepare {
     copy(params_.k, storage_.tiles.k);
     copy(params_.q, storage_.tiles.q);
     ptx::cp_async_commit();
+  }
+
+  __device__ __forceinline__ void copy_boxes() {
+    const uint32_t full = ptx::shared_address(&storage_.tiles.full);
+    ptx::mbarrier_init(full, 1);
+    ptx::mbarrier_arrive_expecting(full, 2 * sizeof(Keys));
+    const int token = static_cast<int>(sequence_.begin) + first_token_, batch = static_cast<int>(sequence_.batch);
+#pragma unroll
+    for (int i = 0; i < Keys::panels; i++) {
+      const uint32_t panel = i * Keys::panel_bytes;
+      ptx::tensor_copy(storage_.tiles.k.address() + panel, &params_.k_map, i * 64, head_k_, token, batch, full);
+      ptx::tensor_copy(storage_.tiles.q.address() + panel, &params_.q_map, i * 64, head_k_, token, batch, full);
+    }
+  }
+
+  __device__ __forceinline__ void wait_for_copies() {
+    if (comes_in_boxes()) {
+      ptx::mbarrier_sleep(ptx::shared_address(&storage_.tiles.full), 0);
+    } else {
+      ptx::cp_async_wait<0>();
+      ptx::barrier_sync_block();
+    }
   }
 
   // Units of 16 rows: of K K^T, of Q K^T, and for the L2 norm the diagonal blocks of Q Q^T.
@@ -145,9 +178,11 @@ class Prepare {
     float x[16];
     invert_diagonal_blocks(x, scratch.inverse, lane_);
     invert_below(scratch.inverse, lane_);
-    round_columns(x, scratch, error_link(scratch));
+    const float link = error_link(scratch);
+    const bool links = ptx::vote_any(fabsf(link) > least_link);
+    if (links) round_columns(x, scratch, link);
 #pragma unroll
-    for (int step = 0; step < 3; step++) store_inverse(scratch, record, Piece(step, lane_));
+    for (int step = 0; step < 3; step++) store_inverse(scratch, record, Piece(step, lane_), !links);
     ptx::warp_sync();  // the scratch is read: the next head may write it
   }
 
@@ -275,10 +310,14 @@ class Prepare {
     return inside ? (exact - rounded) * __int_as_float(link) : 0.0f;
   }
 
+  // T to the record; `exact`: the scratch has A, not T rounded.
   __device__ __forceinline__ void store_inverse(typename PrepareStorage<C>::Head& scratch, char* record,
-                                                const Piece& at) {
-    float x[8];
+                                                const Piece& at, bool exact) {
+    float x[8], beta[8];
     load_8(x, scratch.inverse.row(at.block, at.row16) + at.half * 8);
+    load_8(beta, scratch.beta + at.column());
+#pragma unroll
+    for (int e = 0; e < 8; e++) x[e] *= exact ? beta[e] : 1.0f;
     store_8(record + at.offset(0), x);
   }
 
@@ -293,7 +332,7 @@ template <GatedDeltaPrepareConfig C>
 __device__ __forceinline__ void prepare(const GatedDeltaForwardParams& params) {
   static_assert(C.valid());
   static_assert(sizeof(PrepareStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
-  extern __shared__ __align__(128) char shared[];
+  extern __shared__ __align__(1024) char shared[];
   const int64_t number = blockIdx.x / params.heads_k;
   const Sequence sequence = sequence_at(params, sequence_of(params, number, gated_delta_chunk, threadIdx.x & 31));
   if (number - sequence.first_chunk >= sequence.chunks()) return;  // room that no chunk needs

@@ -47,7 +47,7 @@ using Inverse = LowerSquare<328>;  // the diagonal blocks, which two half warps 
 
 template <GatedDeltaPrepareConfig C>
 struct PrepareStorage {
-  using Keys = tile::SharedTile<chunk, C.dim_k>;
+  using Keys = tile::PanelTile<chunk, C.dim_k>;
   struct Head {  // a warp's, of the value head it is at
     Inverse inverse;
     float log_gate[chunk], beta[chunk];  // sums of the gate, in log2
@@ -55,6 +55,7 @@ struct PrepareStorage {
   union {  // K and Q are read once, into their products, before the first head begins
     struct {
       Keys k, q;
+      uint64_t full;  // mbarrier: they have come
     } tiles;
     Head head[C.warps];
   };
@@ -62,10 +63,11 @@ struct PrepareStorage {
   float key_norm[chunk], query_norm[chunk];
 };
 
+// Tensor copies want 1024 bytes' alignment.
 template <GatedDeltaForwardConfig C>
-struct ForwardStage {
-  tile::SharedTile<chunk, C.dim_k> k, q;
-  tile::SharedTile<chunk, C.block_v> v;
+struct alignas(1024) ForwardStage {
+  tile::PanelTile<chunk, C.dim_k> k, q;
+  tile::PanelTile<chunk, C.block_v> v;
   ChunkRecord record;
 };
 

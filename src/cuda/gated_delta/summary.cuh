@@ -37,7 +37,7 @@ __device__ __forceinline__ void summarize(char* shared, const GatedDeltaForwardP
 template <GatedDeltaSummaryConfig C>
 __device__ __forceinline__ void summary(const GatedDeltaForwardParams& params) {
   static_assert(C.first.threads() == C.part.threads());
-  extern __shared__ __align__(128) char shared[];
+  extern __shared__ __align__(1024) char shared[];
   const int heads_v = params.heads_k * params.group, blocks = max(params.value_blocks, params.summary_blocks);
   const int block = blockIdx.x % blocks, unit = blockIdx.x / blocks, head = unit % heads_v;
   const Part part = part_at(params, unit / heads_v, threadIdx.x & 31);

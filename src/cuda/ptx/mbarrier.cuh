@@ -10,6 +10,11 @@ __device__ __forceinline__ void mbarrier_init(uint32_t shared_address, uint32_t 
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address), "r"(count) : "memory");
 }
 
+// Its memory may then be used otherwise.
+__device__ __forceinline__ void mbarrier_invalidate(uint32_t shared_address) {
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(shared_address) : "memory");
+}
+
 // What this thread wrote and read before is done for those who see the phase end.
 __device__ __forceinline__ void mbarrier_arrive(uint32_t shared_address) {
   asm volatile("{\n\t.reg .b64 phase;\n\tmbarrier.arrive.shared.b64 phase, [%0];\n\t}" ::"r"(shared_address)
@@ -31,6 +36,7 @@ __device__ __forceinline__ bool mbarrier_test(uint32_t shared_address, uint32_t 
   return done != 0;
 }
 
+// Waits by asking: soonest to go on, and asking takes issue slots from other warps of the quarter.
 __device__ __forceinline__ void mbarrier_wait(uint32_t shared_address, uint32_t parity) {
   while (!mbarrier_test(shared_address, parity)) {
   }

@@ -11,7 +11,7 @@ namespace flashdelta::tile {
 // divides its chunks (so that a quarter warp covers all banks whatever the width); wider rows take several columns.
 template <class Tile, int Threads>
 struct CopyMap {
-  static constexpr int threads_per_row = 1 << trailing_zeros(Tile::chunks, 5);
+  static constexpr int threads_per_row = 1 << trailing_zeros(Tile::chunks, Tile::neighbour_bits);
   static constexpr int column_steps = Tile::chunks / threads_per_row;
   static constexpr int rows_per_step = Threads / threads_per_row;
   static constexpr int row_steps = (Tile::rows + rows_per_step - 1) / rows_per_step;
@@ -38,7 +38,7 @@ struct CopyMap {
   __device__ static __forceinline__ uint32_t step(uint32_t first, int row_step, int column_step) {
     const int rows = row_step * rows_per_step;
     const uint32_t swizzle = ((rows >> (3 - Tile::swizzle_bits)) & Tile::swizzle_mask) << 4;
-    return (first ^ swizzle) + rows * Tile::pitch + column_step * threads_per_row * 16;
+    return (first ^ swizzle) + rows * Tile::pitch + Tile::beyond_swizzle(column_step * threads_per_row);
   }
 };
 
@@ -59,6 +59,7 @@ class TileCopy {
   // rows_left on become zero.
   __device__ __forceinline__ void issue_whole(uint32_t to) { issue<true>(to, Tile::rows); }
   __device__ __forceinline__ void issue_part(uint32_t to, int rows_left) { issue<false>(to, rows_left); }
+  __device__ __forceinline__ void skip() { from_ += Tile::rows * stride_; }  // another has copied this one
 
  private:
   template <bool Whole>
@@ -80,7 +81,7 @@ class TileCopy {
         }
       }
     }
-    from_ += Tile::rows * stride_;
+    skip();
   }
 
   const char* from_;

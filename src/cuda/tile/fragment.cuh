@@ -90,11 +90,47 @@ class Reader {
  private:
   __device__ __forceinline__ uint32_t at(int row16, int col16, uint32_t bytes) const {
     const int chunk = 2 * col16;
-    return ((address_ + bytes) ^ ((chunk & Tile::swizzle_mask) << 4)) + ((chunk & ~Tile::swizzle_mask) << 4) +
+    return ((address_ + bytes) ^ ((chunk & Tile::swizzle_mask) << 4)) + Tile::beyond_swizzle(chunk) +
            row16 * 16 * Tile::pitch;
   }
 
   uint32_t address_;
+};
+
+// As Reader, with an address for each way that columns go into the swizzle: for long loops with registers to spare. The
+// compiler would compute the addresses anew in every round, to save registers; it does not repeat a shuffle.
+template <class Tile, Order O>
+class KeptReader {
+ public:
+  __device__ __forceinline__ KeptReader(uint32_t tile_address, int first_row, int lane) {
+    const int row = O == Order::rows_first ? lane & 15 : (lane & 7) + ((lane >> 4) << 3);
+    const int chunk = O == Order::rows_first ? lane >> 4 : (lane >> 3) & 1;
+    const uint32_t first = tile_address + Tile::offset(first_row + row, chunk);
+#pragma unroll
+    for (int i = 0; i < ways; i++) address_[i] = ptx::shfl_idx(static_cast<int>(first ^ (i << 5)), lane);
+  }
+
+  __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
+    Operand d;
+    ptx::ldmatrix_x4(d.x, at(row16, col16, bytes));
+    return d;
+  }
+
+  __device__ __forceinline__ Operand load_transposed(int row16, int col16, uint32_t bytes = 0) const {
+    Operand d;
+    ptx::ldmatrix_x4_trans(d.x, at(row16, col16, bytes));
+    return d;
+  }
+
+ private:
+  static_assert(Tile::swizzle_mask % 2 == 1, "a column of 16 is two chunks");
+  static constexpr int ways = (Tile::swizzle_mask + 1) / 2;
+
+  __device__ __forceinline__ uint32_t at(int row16, int col16, uint32_t bytes) const {
+    return address_[col16 % ways] + bytes + Tile::beyond_swizzle(2 * col16) + row16 * 16 * Tile::pitch;
+  }
+
+  uint32_t address_[ways];
 };
 
 }  // namespace flashdelta::tile

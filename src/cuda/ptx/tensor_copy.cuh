@@ -1,0 +1,49 @@
+// Copies by the tensor engine (TMA, from SM90), which complete on an mbarrier. One thread asks for a whole box, and no
+// instruction of the warps carries its bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace flashdelta::ptx {
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+inline constexpr bool has_tensor_copy = true;
+#else
+inline constexpr bool has_tensor_copy = false;
+#endif
+
+// Arrives, and has the phase wait for so many bytes of copies besides.
+__device__ __forceinline__ void mbarrier_arrive_expecting(uint32_t shared_address, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n\t.reg .b64 phase;\n\tmbarrier.arrive.expect_tx.shared.b64 phase, [%0], %1;\n\t}" ::"r"(shared_address),
+      "r"(bytes)
+      : "memory");
+#endif
+}
+
+// The box of a 4D tensor map whose first element is at (x, y, z, w), x innermost. Elements outside the tensor become
+// zero and count as bytes copied. `map` lies in parameters, constant or global memory.
+__device__ __forceinline__ void tensor_copy(uint32_t shared_address, const void* map, int x, int y, int z, int w,
+                                            uint32_t mbarrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(shared_address),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
+      : "memory");
+#endif
+}
+
+// `bytes` in one piece, a multiple of 16 as the addresses are.
+__device__ __forceinline__ void bulk_copy(uint32_t shared_address, const void* global, uint32_t bytes,
+                                          uint32_t mbarrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address),
+      "l"(global), "r"(bytes), "r"(mbarrier)
+      : "memory");
+#endif
+}
+
+}  // namespace flashdelta::ptx
