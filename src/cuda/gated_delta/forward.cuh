@@ -58,7 +58,7 @@ class Forward {
   __device__ __forceinline__ void run() {
     const Slots slots = slots_of(params_, n_);
     if (slots.skipped) {
-      if (range_.starts) output_.clear();
+      if (range_.starts) output_.clear(sequence_.length);
       return;
     }
     tile::zero(state_);
@@ -94,6 +94,8 @@ class Forward {
   using Storage = ForwardStorage<C>;
   using Squares = decltype(ChunkRecord::squares);
   static constexpr int M = C.warp_columns() / 16, k_steps = C.dim_k / 16;
+  // Registers to spare hold operands for a while: of S^T Q^T after so many slices, of the state's update ahead of use.
+  static constexpr int early_queries = C.keep_addresses ? 2 : k_steps, updates_ahead = C.keep_addresses ? 3 : 0;
   static constexpr float least_gathered = 0x1p-40f;
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
@@ -105,7 +107,6 @@ class Forward {
 
   __device__ __forceinline__ void chunks() {
     const bool plain = C.summary || (params_.checkpoints.data == nullptr && !params_.o.is_fp32);
-    const float least = C.gathers() && plain ? least_gathered : INFINITY;
     // e^G_last of a chunk, from the record in memory: it is needed before the record's copy has come.
     const int64_t record_bytes = int64_t{params_.heads_k} * params_.group * sizeof(ChunkRecord);
     const char* decay_at = params_.records + (sequence_.first_chunk + range_.first) * record_bytes +
@@ -123,7 +124,7 @@ class Forward {
       const uint32_t bytes = stage * sizeof(Stage);
       if (++stage == C.stages) stage = 0, parity ^= 1;
       const Next next{static_cast<uint32_t>(address_ + offsetof(Storage, full) + stage * 8), parity};
-      if (gathered >= least) {
+      if (C.gathers() && plain && gathered >= least_gathered) {
         here = step<true>(c >= range_.emit, bytes, gathered, next);
       } else {
         settle();
@@ -184,7 +185,7 @@ class Forward {
       for (int m = 0; m < M; m++) state[k][m] = finite_operand(state_, m, k);
       multiply(ks, state[k], k_reader_, k, bytes);
       if (C.summary) continue;
-      if (k < 2) multiply(qs, state[k], q_reader_, k, bytes);
+      if (k < early_queries) multiply(qs, state[k], q_reader_, k, bytes);
       if (k == 1) output_.store_rows();  // of the chunk before
     }
     if constexpr (!Gathers) scale_state(load_float(bytes, offsetof(ChunkRecord, decay)));
@@ -193,7 +194,7 @@ class Forward {
     const auto queries = [&](int first, int end) {
 #pragma unroll
       for (int k = first; k < end; k++) {
-        if (!C.summary) multiply(qs, state[k], q_reader_, k, bytes);
+        if (!C.summary && k >= early_queries) multiply(qs, state[k], q_reader_, k, bytes);
       }
     };
     tile::Operand x[2][M];
@@ -206,7 +207,7 @@ class Forward {
     multiply_lower<0>(u, x, bytes);
     queries(5, k_steps);
     tile::Operand value[2][M], update[2][M];
-    tile::Operand keys[updates_ahead];
+    tile::Operand keys[updates_ahead + 1];
     first_updates(keys, bytes);
     convert(value[0], update[0], u, 0, bytes, after);
     if constexpr (!C.summary) scale_queries(qs, 0, bytes, before);
@@ -313,23 +314,23 @@ class Forward {
 
   // S^T += U^T K: of tokens 0 .. 15 in slices 0 .. k_steps - 1 of the keys, then of the others in the next k_steps. The
   // tile's operands are loaded some slices ahead.
-  static constexpr int updates_ahead = C.keep_addresses ? 3 : 1;  // as registers allow
 
   __device__ __forceinline__ tile::Operand load_update(int slice, uint32_t bytes) const {
     return k_state_reader_.load_transposed(slice / k_steps, slice % k_steps, bytes);
   }
 
-  __device__ __forceinline__ void first_updates(tile::Operand (&keys)[updates_ahead], uint32_t bytes) const {
+  __device__ __forceinline__ void first_updates(tile::Operand (&keys)[updates_ahead + 1], uint32_t bytes) const {
 #pragma unroll
     for (int i = 0; i < updates_ahead; i++) keys[i] = load_update(i, bytes);
   }
 
   __device__ __forceinline__ void add_updates(const tile::Operand (&update)[M], int first, int end,
-                                              tile::Operand (&keys)[updates_ahead], uint32_t bytes) {
+                                              tile::Operand (&keys)[updates_ahead + 1], uint32_t bytes) {
 #pragma unroll
     for (int i = first; i < end; i++) {
-      const tile::Operand b = keys[i % updates_ahead];
-      if (i + updates_ahead < 2 * k_steps) keys[i % updates_ahead] = load_update(i + updates_ahead, bytes);
+      constexpr int places = updates_ahead + 1;
+      if (i + updates_ahead < 2 * k_steps) keys[(i + updates_ahead) % places] = load_update(i + updates_ahead, bytes);
+      const tile::Operand& b = keys[i % places];
 #pragma unroll
       for (int m = 0; m < M; m++) tile::multiply_add<C.element>(state_, m, i % k_steps, update[m], b);
     }

@@ -22,22 +22,20 @@ class Output {
   // first_value: the warp's, in the head; first_column: the same in the block; address: the block's buffer.
   __device__ __forceinline__ Output(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
                                     int first_value, int first_column, int first_token, uint32_t address, int lane)
-      : size_(p.o.is_fp32 ? 4 : 2),
+      : params_(p),
+        first_value_(first_value),
         lane_(lane),
-        values_(min(p.dim_v - first_value, C.warp_columns())),
         left_(sequence.length - first_token),
-        stride_(p.o.token_stride * size_),
+        stride_(p.o.token_stride * size()),
         to_(static_cast<char*>(const_cast<void*>(p.o.data)) +
-            (sequence.offset(p.o, first_token, head) + first_value) * size_),
-        first_to_(to_ + row_of(lane) * stride_ + lane % pieces * 16),
-        first_left_(lane % pieces * 8 < values_ ? left_ - row_of(lane) : 0),
-        turn_to_(address + (ptx::has_stmatrix
-                                ? Values::offset(lane % 8 + lane / 16 * 8, first_column / 8 + lane / 8 % 2)
-                                : Values::offset(lane % 4 * 2, first_column / 8) + lane / 4 * 2)),
-        store_from_(address + Values::offset(row_of(lane), first_column / 8 + lane % pieces)) {
-    // A shuffle is not repeated: the compiler would compute the addresses anew for every chunk.
-    turn_to_ = ptx::shfl_idx(static_cast<int>(turn_to_), lane);
-    store_from_ = ptx::shfl_idx(static_cast<int>(store_from_), lane);
+            (sequence.offset(p.o, first_token, head) + first_value) * size() + own_offset()),
+        address_(address),
+        first_chunk_(first_column / 8) {
+    if (size() == 2) left_ = lane % pieces * 8 < values() ? left_ - row_of(lane) : 0;
+    if constexpr (C.keep_addresses) {  // a shuffle is not repeated: they would be computed anew for every chunk
+      kept_turn_to_ = ptx::shfl_idx(static_cast<int>(turn_to()), lane);
+      kept_store_from_ = ptx::shfl_idx(static_cast<int>(store_from()), lane);
+    }
   }
 
   // Turns a chunk's 16-bit output, for store_rows() if it is to be emitted. store_rows() has stored the one before.
@@ -49,13 +47,13 @@ class Output {
         for (int n = 0; n < 4; n += 2) {
           const uint32_t words[4] = {packed(o, m, n, 0), packed(o, m, n, 1), packed(o, m, n + 1, 0),
                                      packed(o, m, n + 1, 1)};
-          ptx::stmatrix_x4_trans((turn_to_ ^ (2 * m << 4)) + n * 8 * Values::pitch, words);
+          ptx::stmatrix_x4_trans((turn_address() ^ (2 * m << 4)) + n * 8 * Values::pitch, words);
         }
       }
     } else {
       // An even row's neighbour differs in the swizzle's lowest bit, where that takes rows one by one.
       static_assert(Values::swizzle_bits == 3);
-      const uint32_t even = turn_to_, odd = (turn_to_ ^ 16) + Values::pitch;
+      const uint32_t even = turn_address(), odd = (even ^ 16) + Values::pitch;
 #pragma unroll
       for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -76,12 +74,12 @@ class Output {
   // Stores what turn() turned last, if that was not stored yet.
   __device__ __forceinline__ void store_rows() {
     constexpr int rows_per_step = 32 / pieces;
-    const int rows = turned_ ? first_left_ : 0;
+    const int rows = turned_ ? left_ : 0;
 #pragma unroll
     for (int step = 0; step < chunk / rows_per_step; step++) {
       uint32_t words[4];
-      ptx::load_shared_128(words, store_from_ + step * rows_per_step * Values::pitch);
-      ptx::store_global_128_if(step * rows_per_step < rows, first_to_ + step * rows_per_step * stride_, words);
+      ptx::load_shared_128(words, store_address() + step * rows_per_step * Values::pitch);
+      ptx::store_global_128_if(step * rows_per_step < rows, to_ + step * rows_per_step * stride_, words);
     }
     if (turned_) next_chunk();
     turned_ = false;
@@ -97,19 +95,20 @@ class Output {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
           const int value = m * 16 + (e >> 1) * 8 + lane_ / 4, token = n * 8 + lane_ % 4 * 2 + (e & 1);
-          if (value < values_ && token < left_) ptx::store_global_32(to_ + token * stride_ + value * 4, o.x[m][n][e]);
+          if (value < values() && token < left_) ptx::store_global_32(to_ + token * stride_ + value * 4, o.x[m][n][e]);
         }
       }
     }
     next_chunk();
   }
 
-  // o = 0, for a sequence that is skipped.
-  __device__ __forceinline__ void clear() const {
-    const int row_pieces = max(values_, 0) * size_ / 16;  // of 16 bytes, a row
+  // o = 0 in so many tokens, of a sequence that is skipped.
+  __device__ __forceinline__ void clear(int tokens) const {
+    char* to = to_ - own_offset();
+    const int row_pieces = max(values(), 0) * size() / 16;  // of 16 bytes, a row
     const uint32_t zeros[4] = {};
-    for (int64_t i = lane_; i < int64_t{left_} * row_pieces; i += 32) {
-      ptx::store_global_128(to_ + i / row_pieces * stride_ + i % row_pieces * 16, zeros);
+    for (int64_t i = lane_; i < int64_t{tokens} * row_pieces; i += 32) {
+      ptx::store_global_128(to + i / row_pieces * stride_ + i % row_pieces * 16, zeros);
     }
   }
 
@@ -123,6 +122,28 @@ class Output {
     return M == 1 ? lane / 2 % 4 * 2 + lane / 8 % 2 + lane / 16 * 8 : lane / 4 % 2 * 4 + lane / 8;
   }
 
+  // Read from the parameters when they are needed: few registers are left.
+  __device__ __forceinline__ int size() const { return params_.o.is_fp32 ? 4 : 2; }
+  __device__ __forceinline__ int values() const { return min(params_.dim_v - first_value_, C.warp_columns()); }
+
+  // Where a lane turns 16-bit output, and where it reads it back.
+  __device__ __forceinline__ uint32_t turn_to() const {
+    return address_ + (ptx::has_stmatrix ? Values::offset(lane_ % 8 + lane_ / 16 * 8, first_chunk_ + lane_ / 8 % 2)
+                                         : Values::offset(lane_ % 4 * 2, first_chunk_) + lane_ / 4 * 2);
+  }
+  __device__ __forceinline__ uint32_t store_from() const {
+    return address_ + Values::offset(row_of(lane_), first_chunk_ + lane_ % pieces);
+  }
+  __device__ __forceinline__ uint32_t turn_address() const { return C.keep_addresses ? kept_turn_to_ : turn_to(); }
+  __device__ __forceinline__ uint32_t store_address() const {
+    return C.keep_addresses ? kept_store_from_ : store_from();
+  }
+
+  // Where a lane's 16-bit output of a chunk begins; fp32 output goes by other ways.
+  __device__ __forceinline__ int64_t own_offset() const {
+    return size() == 2 ? row_of(lane_) * stride_ + lane_ % pieces * 16 : 0;
+  }
+
   // Values 8 half + lane / 4 of tokens 8 n + 2 (lane % 4) and + 1.
   static __device__ __forceinline__ uint32_t packed(const tile::Accumulator<M, 4>& o, int m, int n, int half) {
     return ptx::pack<C.element>(o.x[m][n][2 * half], o.x[m][n][2 * half + 1]);
@@ -131,17 +152,16 @@ class Output {
   __device__ __forceinline__ void next_chunk() {
     to_ += chunk * stride_;
     left_ -= chunk;
-    first_to_ += chunk * stride_;
-    first_left_ -= chunk;
   }
 
-  const int size_, lane_, values_;
-  int left_;  // tokens from the next chunk to store on
+  const GatedDeltaForwardParams& params_;
+  const int first_value_, lane_;
+  int left_;  // tokens from this lane's first of the next chunk on; 0 or less: it stores nothing
   const int64_t stride_;
-  char* to_;        // the first of them
-  char* first_to_;  // what this lane stores first of it,
-  int first_left_;  // tokens from there on, or 0 or less: it stores nothing
-  uint32_t turn_to_, store_from_;
+  char* to_;  // that token
+  const uint32_t address_;
+  const int first_chunk_;
+  uint32_t kept_turn_to_, kept_store_from_;
   bool turned_ = false;
 };
 
