@@ -217,7 +217,7 @@ class Forward {
     add_updates(update[0], k_steps / 2, k_steps, keys, bytes);
     if constexpr (!C.summary) multiply_lower<1>(qs, value, bytes);
     add_updates(update[1], k_steps, k_steps + k_steps / 2, keys, bytes);
-    const bool here = ptx::mbarrier_test(next.full, next.parity);
+    const bool here = !C.summary && ptx::mbarrier_test(next.full, next.parity);
     if constexpr (C.summary) {
     } else if (Gathers || !params_.o.is_fp32) {
       output_.turn(qs, emits);

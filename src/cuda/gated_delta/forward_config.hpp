@@ -35,7 +35,7 @@ struct GatedDeltaForwardConfig {
 
   constexpr int threads() const { return (warps + 1) * 32; }
   // The state may be kept undecayed for a while: its operands have fp32's range, and there are registers to spare.
-  constexpr bool gathers() const { return element == Element::bf16 && keep_addresses; }
+  constexpr bool gathers() const { return element == Element::bf16 && (keep_addresses || summary); }
   constexpr int warp_columns() const { return block_v / warps; }
   constexpr int shared_bytes() const {
     return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, block_v, dim_k, stages, 2}).total());
