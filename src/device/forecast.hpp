@@ -51,7 +51,8 @@ struct GatedDeltaForecastRequest {
   int64_t batch = 1, heads_k = 1, heads_v = 1, seqlen = 0;
 };
 
-// Of the preparation and the sequential kernel together. NOT_SUPPORTED as above, and for few tokens.
+// Of the preparation and the sequential kernel together; for few tokens, of the recurrent kernel, with fp32 states read
+// and written. NOT_SUPPORTED as above.
 Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast);
 
 }  // namespace flashdelta

@@ -47,9 +47,11 @@ class CountingDevice final : public Device {
   EmulatorDevice device_{*parse_arch("sm120"), 0, 0};
 };
 
-// Both kernels over one key head and that many chunks of zeros, whose gates are zero too.
-Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vector<Counters>* launches) {
-  const int64_t tokens = chunks * gated_delta_chunk, group = r.heads_v / r.heads_k;
+// A call's kernels over one key head and that many tokens of zeros, whose gates are zero too; states: from one to
+// another.
+Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool states, std::vector<Counters>* launches) {
+  const int64_t group = r.heads_v / r.heads_k, elements = states ? group * r.dim_k * r.dim_v : 0;
+  std::vector<float> initial(elements), final(elements);
   std::vector<uint16_t> q(tokens * r.dim_k), v(tokens * group * r.dim_v), o(tokens * group * r.dim_v);
   std::vector<float> gates(tokens * group);
   const auto rows = [&](void* data, flashdelta_dtype dtype, int64_t heads, int64_t features) {
@@ -66,6 +68,10 @@ Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vec
   p.g = p.beta = rows(gates.data(), FLASHDELTA_FP32, group, 1);
   p.scale = 1;
   p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+  const auto state = [&](std::vector<float>& x) {
+    return States{reinterpret_cast<char*>(x.data()), FLASHDELTA_FP32, 1, elements, r.dim_k * r.dim_v, r.dim_v};
+  };
+  if (states) p.initial = state(initial), p.final = state(final);
   CountingDevice device;
   size_t bytes = 0;
   FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *r.arch, 1, &bytes));
@@ -74,19 +80,40 @@ Status count_chunks(const GatedDeltaForecastRequest& r, int64_t chunks, std::vec
   const Status status = gated_delta_forward_on(device, *r.arch, p, workspace, nullptr);
   device.release(workspace);
   *launches = std::move(device.launches);
-  if (status.ok() && launches->size() != 2) {
-    return not_supported("seqlen: few tokens have one kernel of their own, which has no forecast");
-  }
   return status;
+}
+
+// Few tokens a sequence, by the kernel that goes token by token, states in fp32 read and written. A block reads its
+// state, works and writes it: memory's time and the warps' come one after another.
+Status forecast_recurrent(const DeviceProfile& device, const GatedDeltaForecastRequest& r,
+                          const GatedDeltaRow<GatedDeltaRecurrentConfig>& row, Forecast* forecast) {
+  std::vector<Counters> launches;
+  FLASHDELTA_RETURN_IF_ERROR(count_tokens(r, r.seqlen, true, &launches));
+  Cycles busy;
+  busy.add(cycles_of(launches.at(0), device, 1, 1), static_cast<double>(r.batch * r.heads_k) / device.sm_count);
+  busy.exposed = 0;
+  const double hertz = *device.clock_ghz() * 1e9;
+  const double heads = static_cast<double>(r.batch * r.heads_v), tokens = static_cast<double>(r.seqlen);
+  const double states = heads * static_cast<double>(r.dim_k * r.dim_v) * 8;
+  const double rows =
+      tokens * (static_cast<double>(r.batch * r.heads_k * r.dim_k) * 4 + heads * static_cast<double>(r.dim_v * 4 + 8));
+  const double memory = (states + rows) / memory_rate(device);
+  *forecast = {.device = std::string(device.name),
+               .kernel = row.name,
+               .blocks = r.batch * r.heads_v * ceil_div(r.dim_v, row.config.block_v()),
+               .resident_blocks = resident_blocks(*r.arch, 0, row.config.threads(), row.register_ceiling),
+               .seconds = memory + busy.total() / hertz,
+               .flops = heads * tokens * static_cast<double>(r.dim_k * r.dim_v) * 6,
+               .limits = {},
+               .binding = ""};
+  set_limits(busy, memory, hertz, forecast);
+  return {};
 }
 
 }  // namespace
 
 Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast) {
   FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
-  if (request.seqlen <= gated_delta_recurrent_tokens) {
-    return not_supported("seqlen: few tokens have one kernel of their own, which has no forecast");
-  }
   GatedDeltaProblem shape;
   shape.q.dtype = request.dtype;
   shape.dim_k = request.dim_k, shape.dim_v = request.dim_v;
@@ -94,10 +121,11 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   shape.tokens = shape.max_tokens = request.seqlen;
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(shape, *request.arch, &kernels));
+  if (kernels.recurrent != nullptr) return forecast_recurrent(device, request, *kernels.recurrent, forecast);
   const GatedDeltaForwardConfig& config = kernels.forward->config;
   std::vector<Counters> few, more;
-  FLASHDELTA_RETURN_IF_ERROR(count_chunks(request, kChunks, &few));
-  FLASHDELTA_RETURN_IF_ERROR(count_chunks(request, 2 * kChunks, &more));
+  FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, kChunks * gated_delta_chunk, false, &few));
+  FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, 2 * kChunks * gated_delta_chunk, false, &more));
   const int64_t value_blocks = ceil_div(request.dim_v, config.block_v), group = request.heads_v / request.heads_k;
   const auto cycles = [&](size_t launch, double parts) {
     Cycles c, whole = cycles_of(difference(more[launch], few[launch]), device, 1, 1);
