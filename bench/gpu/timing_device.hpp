@@ -6,21 +6,20 @@
 #include <vector>
 
 #include "bench/gpu/runtime_device.hpp"
+#include "device/forwarding_device.hpp"
 
 namespace flashdelta::bench {
 
-class TimingDevice final : public Device {
+class TimingDevice final : public ForwardingDevice {
  public:
-  explicit TimingDevice(Device& device) : device_(device) {}
+  using ForwardingDevice::ForwardingDevice;
 
-  const DeviceInfo& info() const override { return device_.info(); }
-  Status prepare(std::string_view kernel) override { return device_.prepare(kernel); }
   Status launch(const KernelLaunch& launch, void* stream) override {
     cudaEvent_t begin, end;
     check_cuda(cudaEventCreate(&begin), "an event");
     check_cuda(cudaEventCreate(&end), "an event");
     check_cuda(cudaEventRecord(begin, static_cast<cudaStream_t>(stream)), "an event");
-    const Status status = device_.launch(launch, stream);
+    const Status status = ForwardingDevice::launch(launch, stream);
     check_cuda(cudaEventRecord(end, static_cast<cudaStream_t>(stream)), "an event");
     check_cuda(cudaEventSynchronize(end), "a launch");
     float ms = 0;
@@ -29,15 +28,6 @@ class TimingDevice final : public Device {
     cudaEventDestroy(end);
     times_[std::string(launch.kernel)].push_back(ms);
     return status;
-  }
-  Status allocate(size_t bytes, void** memory) override { return device_.allocate(bytes, memory); }
-  void release(void* memory) override { device_.release(memory); }
-  Status synchronize(void* stream) override { return device_.synchronize(stream); }
-  Status copy_to_device(void* to, const void* from, size_t bytes) override {
-    return device_.copy_to_device(to, from, bytes);
-  }
-  Status copy_to_host(void* to, const void* from, size_t bytes) override {
-    return device_.copy_to_host(to, from, bytes);
   }
 
   // Prints each kernel's median in ms.
@@ -49,7 +39,6 @@ class TimingDevice final : public Device {
   }
 
  private:
-  Device& device_;
   std::map<std::string, std::vector<float>> times_;
 };
 

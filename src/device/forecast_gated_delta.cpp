@@ -1,6 +1,7 @@
 #include "device/emulator_device.hpp"
 #include "device/forecast.hpp"
 #include "device/forecast_cycles.hpp"
+#include "device/forwarding_device.hpp"
 #include "device/gated_delta_forward.hpp"
 #include "plan/plan.hpp"
 
@@ -18,33 +19,21 @@ constexpr int64_t kChunks = 4;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The emulator, with what each launch counted.
-class CountingDevice final : public Device {
+class CountingDevice final : public ForwardingDevice {
  public:
-  const DeviceInfo& info() const override { return device_.info(); }
-  Status prepare(std::string_view kernel) override { return device_.prepare(kernel); }
+  CountingDevice() : ForwardingDevice(emulator_) {}
+
   Status launch(const KernelLaunch& launch, void* stream) override {
-    const Counters before = device_.counters();
-    FLASHDELTA_RETURN_IF_ERROR(device_.launch(launch, stream));
-    launches.push_back(difference(device_.counters(), before));
+    const Counters before = emulator_.counters();
+    FLASHDELTA_RETURN_IF_ERROR(emulator_.launch(launch, stream));
+    launches.push_back(difference(emulator_.counters(), before));
     return {};
-  }
-  bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
-    return device_.map_tensor(layout, map);
-  }
-  Status allocate(size_t bytes, void** memory) override { return device_.allocate(bytes, memory); }
-  void release(void* memory) override { device_.release(memory); }
-  Status synchronize(void* stream) override { return device_.synchronize(stream); }
-  Status copy_to_device(void* to, const void* from, size_t bytes) override {
-    return device_.copy_to_device(to, from, bytes);
-  }
-  Status copy_to_host(void* to, const void* from, size_t bytes) override {
-    return device_.copy_to_host(to, from, bytes);
   }
 
   std::vector<Counters> launches;
 
  private:
-  EmulatorDevice device_{*parse_arch("sm120"), 0, 0};
+  EmulatorDevice emulator_{*parse_arch("sm120"), 0, 0};
 };
 
 // A call's kernels over one key head and that many tokens of zeros, whose gates are zero too; states: from one to

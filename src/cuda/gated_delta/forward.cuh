@@ -370,7 +370,7 @@ class Forward {
   const int n_, head_, lane_, warp_column_, first_value_;
   const uint32_t address_;
   template <class Tile, tile::Order O>
-  using Reader = std::conditional_t<C.keep_addresses, tile::KeptReader<Tile, O>, tile::Reader<Tile, O>>;
+  using Reader = tile::Reader<Tile, O, C.keep_addresses>;
   Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
   Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
   Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;

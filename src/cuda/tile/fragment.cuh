@@ -58,20 +58,26 @@ enum class Order {
 
 // Reads Operands at 16-aligned rows and columns of a tile. A lane keeps one address: columns move it by an XOR inside
 // the swizzle and an addition beyond it, rows by an addition, all known when it compiles.
-template <class Tile, Order O>
+//
+// Kept: an address for each way that columns go into the swizzle, from a shuffle, which the compiler does not repeat.
+// In a long loop it computes addresses anew each time otherwise, to save registers.
+template <class Tile, Order O, bool Kept = false>
 class Reader {
  public:
   __device__ __forceinline__ Reader(uint32_t tile_address, int first_row, int lane) {
     const int row = O == Order::rows_first ? lane & 15 : (lane & 7) + ((lane >> 4) << 3);
     const int chunk = O == Order::rows_first ? lane >> 4 : (lane >> 3) & 1;
-    address_ = tile_address + Tile::offset(first_row + row, chunk);
+    address_[0] = tile_address + Tile::offset(first_row + row, chunk);
+#pragma unroll
+    for (int i = ways - 1; i >= 0; i--) {
+      if (Kept) address_[i] = ptx::shfl_idx(static_cast<int>(address_[0] ^ (i << 5)), lane);
+    }
   }
 
-  // Has the address come from an instruction that the compiler does not repeat. In a long loop it computes the address
-  // anew each time otherwise, to save a register.
-  __device__ __forceinline__ void keep() { address_ = ptx::shfl_idx(address_, threadIdx.x & 31); }
+  // Has the one address come from a shuffle too.
+  __device__ __forceinline__ void keep() { address_[0] = ptx::shfl_idx(address_[0], threadIdx.x & 31); }
 
-  // bytes: added to every address, the stage of a pipeline.
+  // bytes: added to every address, the stage of a pipeline. Kept: columns are known when it compiles.
   __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
     Operand d;
     ptx::ldmatrix_x4(d.x, at(row16, col16, bytes));
@@ -85,49 +91,17 @@ class Reader {
   }
 
   // To the tile `bytes` further. An address that moves is one that the compiler cannot work out anew for each tile.
-  __device__ __forceinline__ void move(int bytes) { address_ += bytes; }
+  __device__ __forceinline__ void move(int bytes) { address_[0] += bytes; }
 
  private:
+  static_assert(!Kept || Tile::swizzle_mask % 2 == 1, "a column of 16 is two chunks");
+  static constexpr int ways = Kept ? (Tile::swizzle_mask + 1) / 2 : 1;
+
   __device__ __forceinline__ uint32_t at(int row16, int col16, uint32_t bytes) const {
     const int chunk = 2 * col16;
-    return ((address_ + bytes) ^ ((chunk & Tile::swizzle_mask) << 4)) + Tile::beyond_swizzle(chunk) +
-           row16 * 16 * Tile::pitch;
-  }
-
-  uint32_t address_;
-};
-
-// As Reader, with an address for each way that columns go into the swizzle: for long loops with registers to spare. The
-// compiler would compute the addresses anew in every round, to save registers; it does not repeat a shuffle.
-template <class Tile, Order O>
-class KeptReader {
- public:
-  __device__ __forceinline__ KeptReader(uint32_t tile_address, int first_row, int lane) {
-    const int row = O == Order::rows_first ? lane & 15 : (lane & 7) + ((lane >> 4) << 3);
-    const int chunk = O == Order::rows_first ? lane >> 4 : (lane >> 3) & 1;
-    const uint32_t first = tile_address + Tile::offset(first_row + row, chunk);
-#pragma unroll
-    for (int i = 0; i < ways; i++) address_[i] = ptx::shfl_idx(static_cast<int>(first ^ (i << 5)), lane);
-  }
-
-  __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
-    Operand d;
-    ptx::ldmatrix_x4(d.x, at(row16, col16, bytes));
-    return d;
-  }
-
-  __device__ __forceinline__ Operand load_transposed(int row16, int col16, uint32_t bytes = 0) const {
-    Operand d;
-    ptx::ldmatrix_x4_trans(d.x, at(row16, col16, bytes));
-    return d;
-  }
-
- private:
-  static_assert(Tile::swizzle_mask % 2 == 1, "a column of 16 is two chunks");
-  static constexpr int ways = (Tile::swizzle_mask + 1) / 2;
-
-  __device__ __forceinline__ uint32_t at(int row16, int col16, uint32_t bytes) const {
-    return address_[col16 % ways] + bytes + Tile::beyond_swizzle(2 * col16) + row16 * 16 * Tile::pitch;
+    const uint32_t near =
+        Kept ? address_[col16 % ways] + bytes : (address_[0] + bytes) ^ ((chunk & Tile::swizzle_mask) << 4);
+    return near + Tile::beyond_swizzle(chunk) + row16 * 16 * Tile::pitch;
   }
 
   uint32_t address_[ways];
