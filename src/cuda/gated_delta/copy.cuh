@@ -1,8 +1,10 @@
 // Rows of q, k and v, and a chunk to a stage of the pipeline.
 #pragma once
 
+#include "cuda/gated_delta/segments.cuh"
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
+#include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/tile/copy.cuh"
@@ -129,5 +131,35 @@ class ChunkCopy {
   const int values_;  // from the block's first on; in a summary 0: a transition's, which have zeros in their place
   const int lane_;
 };
+
+// The copying warp's share. transition: no values, zeros in their place.
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
+                                            const Sequence& sequence, const ChunkRange& range, int n, int head,
+                                            int value_block, bool transition = false) {
+  if (slots_of(params, n).skipped) return;
+  using Storage = ForwardStorage<C>;
+  ChunkCopy<C> copy(params, sequence, head, transition ? params.dim_v : value_block * C.block_v, range.first,
+                    threadIdx.x & 31);
+  const uint32_t address = ptx::shared_address(&storage);
+  int stage = 0;
+  uint32_t parity = 1;
+  for (int c = range.first; c < range.end; c++) {
+    ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
+    copy.issue(address + stage * sizeof(ForwardStage<C>), address + offsetof(Storage, full) + stage * 8);
+    if (++stage == C.stages) stage = 0, parity ^= 1;
+  }
+  ptx::cp_async_wait_all();  // a thread that ends has no copy under way
+}
+
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
+  if (threadIdx.x < C.stages) {
+    ptx::mbarrier_init(ptx::shared_address(&storage.full[threadIdx.x]), 32);
+    ptx::mbarrier_init(ptx::shared_address(&storage.empty[threadIdx.x]), C.warps);
+    ptx::fence_for_tensor_copies();
+  }
+  ptx::barrier_sync_block();
+}
 
 }  // namespace flashdelta::gated_delta

@@ -382,35 +382,6 @@ class Forward {
   float gathered_ = 1.0f;
 };
 
-// The copying warp's share. transition: no values, zeros in their place.
-template <GatedDeltaForwardConfig C>
-__device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
-                                            const Sequence& sequence, const ChunkRange& range, int n, int head,
-                                            int value_block, bool transition = false) {
-  if (slots_of(params, n).skipped) return;
-  using Storage = ForwardStorage<C>;
-  ChunkCopy<C> copy(params, sequence, head, transition ? params.dim_v : value_block * C.block_v, range.first,
-                    threadIdx.x & 31);
-  const uint32_t address = ptx::shared_address(&storage);
-  int stage = 0;
-  uint32_t parity = 1;
-  for (int c = range.first; c < range.end; c++) {
-    ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
-    copy.issue(address + stage * sizeof(ForwardStage<C>), address + offsetof(Storage, full) + stage * 8);
-    if (++stage == C.stages) stage = 0, parity ^= 1;
-  }
-  ptx::cp_async_wait_all();  // a thread that ends has no copy under way
-}
-
-template <GatedDeltaForwardConfig C>
-__device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
-  if (threadIdx.x < C.stages) {
-    ptx::mbarrier_init(ptx::shared_address(&storage.full[threadIdx.x]), 32);
-    ptx::mbarrier_init(ptx::shared_address(&storage.empty[threadIdx.x]), C.warps);
-  }
-  ptx::barrier_sync_block();
-}
-
 // A block's chunks.
 template <GatedDeltaForwardConfig C, bool First>
 __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardParams& params, const Sequence& sequence,

@@ -89,6 +89,7 @@ class Prepare {
   __device__ __forceinline__ void copy_boxes() {
     const uint32_t full = ptx::shared_address(&storage_.tiles.full);
     ptx::mbarrier_init(full, 1);
+    ptx::fence_for_tensor_copies();
     ptx::mbarrier_arrive_expecting(full, 2 * sizeof(Keys));
     const int token = static_cast<int>(sequence_.begin) + first_token_, batch = static_cast<int>(sequence_.batch);
 #pragma unroll

@@ -12,6 +12,13 @@ inline constexpr bool has_tensor_copy = true;
 inline constexpr bool has_tensor_copy = false;
 #endif
 
+// What this thread wrote to shared memory, as new mbarriers, is there for the copies that are asked for after it.
+__device__ __forceinline__ void fence_for_tensor_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // Arrives, and has the phase wait for so many bytes of copies besides.
 __device__ __forceinline__ void mbarrier_arrive_expecting(uint32_t shared_address, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
