@@ -198,6 +198,15 @@ AttentionOptions packed(std::vector<int64_t> q, std::vector<int64_t> k) {
   return x;
 }
 
+// The kernels of a call on a card of that many SMs.
+ForwardChoice choice_of(AttentionCall& call, const char* arch, int sm_count) {
+  AttentionProblem problem;
+  EXPECT_TRUE(make_problem(call.arguments(), &problem).ok());
+  ForwardChoice choice;
+  EXPECT_TRUE(choose_forward(problem, *parse_arch(arch), sm_count, &choice).ok());
+  return choice;
+}
+
 TEST_F(EmulatorAttention, EveryScheduleOfTheWarps) {
   AttentionOptions x = packed({70, 0, 33}, {90, 5, 130});
   x.heads_q = 2;
@@ -312,10 +321,7 @@ TEST_F(EmulatorAttention, SplitKeys) {
     x.window_left = dim == 256 ? 1200 : -1;
     x.seed = static_cast<uint64_t>(dim);
     AttentionCall call(x);
-    AttentionProblem problem;
-    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-    ForwardChoice choice;
-    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    const ForwardChoice choice = choice_of(call, "sm120", 170);
     EXPECT_GT(choice.splits, 3);
     expect_right_on_emulator(x, 1);
   }
@@ -350,10 +356,7 @@ TEST_F(EmulatorAttention, FewRows) {
         };
         AttentionCall call(x);
         bound(call);
-        AttentionProblem problem;
-        ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-        ForwardChoice choice;
-        ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+        const ForwardChoice choice = choice_of(call, "sm120", 170);
         ASSERT_NE(choice.decode, nullptr) << dim << " " << rows.kernel;
         EXPECT_NE(std::string(choice.decode->name).find(rows.kernel), std::string::npos) << choice.decode->name;
         expect_right_on_emulator(x, seed, bound);
@@ -389,10 +392,7 @@ TEST_F(EmulatorAttention, RowsSpreadOverPairsOfWarps) {
         };
         AttentionCall call(x);
         bound(call);
-        AttentionProblem problem;
-        ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-        ForwardChoice choice;
-        ASSERT_TRUE(choose_forward(problem, *parse_arch("sm121"), 1, &choice).ok());
+        const ForwardChoice choice = choice_of(call, "sm121", 1);
         ASSERT_NE(choice.row, nullptr);
         EXPECT_TRUE(choice.row->config.spread) << choice.row->name;
         expect_right_on_emulator(x, seed, bound, "sm121");
@@ -426,10 +426,7 @@ TEST_F(EmulatorAttention, PagesOfAnySizeAreTaken) {
   for (const int64_t page : {1, 8, 24, 16, 32}) {
     x.page_size = page;
     AttentionCall call(x);
-    AttentionProblem problem;
-    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-    ForwardChoice choice;
-    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    const ForwardChoice choice = choice_of(call, "sm120", 170);
     EXPECT_EQ(choice.decode != nullptr, page % 16 == 0) << page;
     expect_right_on_emulator(x, 1);
   }
@@ -483,10 +480,7 @@ TEST_F(EmulatorAttention, LastTilesAreShared) {
     x.sink = dim != 256, x.lse = dim != 128;
     AttentionCall call(x);
     without_used_lengths(call);
-    AttentionProblem problem;
-    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-    ForwardChoice choice;
-    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    const ForwardChoice choice = choice_of(call, "sm120", 170);
     ASSERT_NE(choice.row, nullptr);
     EXPECT_EQ(choice.tail.whole_blocks, 170) << choice.row->name;
     EXPECT_GT(choice.tail.parts, 2);
@@ -502,10 +496,7 @@ TEST_F(EmulatorAttention, TilesOfUnknownLengthAreNotShared) {
     if (kind == 1) x.causal = true;
     AttentionCall call(x);
     if (kind == 1) without_used_lengths(call);
-    AttentionProblem problem;
-    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
-    ForwardChoice choice;
-    ASSERT_TRUE(choose_forward(problem, *parse_arch("sm120"), 170, &choice).ok());
+    const ForwardChoice choice = choice_of(call, "sm120", 170);
     EXPECT_EQ(choice.tail.parts, 1);
   }
 }

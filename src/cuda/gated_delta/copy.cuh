@@ -17,10 +17,14 @@ __device__ __forceinline__ const char* rows_at(const GatedDeltaRows& rows, const
   return static_cast<const char*>(rows.data) + 2 * (sequence.offset(rows, 0, head) + first_column);
 }
 
+// Whether a chunk from where so many rows are left comes by the tensor engine: a whole one, where there is an engine. A
+// chunk that the sequence does not fill comes by cp.async, which writes zeros after its end.
+__device__ __forceinline__ bool comes_in_boxes(const GatedDeltaForwardParams& p, int rows_left) {
+  return ptx::has_tensor_copy && p.tensor_copies && rows_left >= chunk;
+}
+
 // Brings one chunk after another to the stages, by a warp of its own: the warps that multiply then issue no copies, and
-// branches here cost them nothing. Whole chunks come by the tensor engine where there is one: cp.async takes a third of
-// the time that the shared memory has for a chunk. A chunk that the sequence does not fill comes by cp.async, which
-// writes zeros after its end.
+// branches here cost them nothing.
 template <GatedDeltaForwardConfig C>
 class ChunkCopy {
  public:
@@ -48,7 +52,7 @@ class ChunkCopy {
 
   // The next chunk to the stage at that address. All lanes arrive at `full`, whose phase then ends with the copy.
   __device__ __forceinline__ void issue(uint32_t stage, uint32_t full) {
-    if (ptx::has_tensor_copy && params_.tensor_copies && rows_left_ >= chunk) {
+    if (comes_in_boxes(params_, rows_left_)) {
       issue_boxes(stage, full);
     } else {
       issue_pieces(stage);

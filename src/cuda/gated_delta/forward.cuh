@@ -314,7 +314,6 @@ class Forward {
 
   // S^T += U^T K: of tokens 0 .. 15 in slices 0 .. k_steps - 1 of the keys, then of the others in the next k_steps. The
   // tile's operands are loaded some slices ahead.
-
   __device__ __forceinline__ tile::Operand load_update(int slice, uint32_t bytes) const {
     return k_state_reader_.load_transposed(slice / k_steps, slice % k_steps, bytes);
   }

@@ -38,7 +38,7 @@ class Prepare {
     products();
     ptx::barrier_sync_block();  // the products are there, and the tiles are free for the heads' scratch
     norms();
-    if (comes_in_boxes() && threadIdx.x == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
+    if (in_boxes() && threadIdx.x == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
     ptx::barrier_sync_block();
     for (; h < params_.group; h += C.warps) {
       const Gate next = gate_of(h + C.warps);
@@ -63,14 +63,11 @@ class Prepare {
             beta_at<C.element>(params_, sequence_, token, head_v)};
   }
 
-  // Whole chunks come by the tensor engine where there is one.
-  __device__ __forceinline__ bool comes_in_boxes() const {
-    return ptx::has_tensor_copy && params_.tensor_copies && sequence_.length - first_token_ >= chunk;
-  }
+  __device__ __forceinline__ bool in_boxes() const { return comes_in_boxes(params_, sequence_.length - first_token_); }
 
   __device__ __forceinline__ void start_copies() {
     const int thread = threadIdx.x;
-    if (comes_in_boxes()) {
+    if (in_boxes()) {
       if (thread == 0) copy_boxes();
       ptx::barrier_sync_block();  // the mbarrier is there for all
       return;
@@ -101,7 +98,7 @@ class Prepare {
   }
 
   __device__ __forceinline__ void wait_for_copies() {
-    if (comes_in_boxes()) {
+    if (in_boxes()) {
       ptx::mbarrier_sleep(ptx::shared_address(&storage_.tiles.full), 0);
     } else {
       ptx::cp_async_wait<0>();

@@ -80,52 +80,44 @@ __device__ __forceinline__ float* transition_of(const GatedDeltaForwardParams& p
   return p.transitions + ((slot * (p.heads_k * p.group) + head) * dim_k + first) * dim_k;
 }
 
-// Columns `first` .. of the identity.
-template <int M, int N>
-__device__ __forceinline__ void set_identity(tile::Accumulator<M, N>& s, int first, int lane) {
+// Calls f(first of two accumulator elements, column, key of the first) for each pair of keys that a lane holds.
+template <int M, int N, class Accumulator, class F>
+__device__ __forceinline__ void for_each_pair(Accumulator& s, int lane, const F& f) {
 #pragma unroll
   for (int m = 0; m < M; m++) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const int column = first + m * 16 + lane / 4 + (e >> 1) * 8, key = n * 8 + lane % 4 * 2 + (e & 1);
-        s.x[m][n][e] = column == key ? 1.0f : 0.0f;
+      for (int half = 0; half < 2; half++) {
+        f(&s.x[m][n][2 * half], m * 16 + half * 8 + lane / 4, n * 8 + lane % 4 * 2);
       }
     }
   }
+}
+
+// Columns `first` .. of the identity.
+template <int M, int N>
+__device__ __forceinline__ void set_identity(tile::Accumulator<M, N>& s, int first, int lane) {
+  for_each_pair<M, N>(s, lane, [&](float* pair, int column, int key) {
+    pair[0] = first + column == key ? 1.0f : 0.0f;
+    pair[1] = first + column == key + 1 ? 1.0f : 0.0f;
+  });
 }
 
 // Between registers and the workspace's [columns, 8 N] fp32, from a warp's first column on.
 template <int M, int N>
 __device__ __forceinline__ void load_columns(tile::Accumulator<M, N>& s, const float* from, int lane) {
-  from += lane / 4 * (8 * N) + lane % 4 * 2;
-#pragma unroll
-  for (int m = 0; m < M; m++) {
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const float2 pair = *reinterpret_cast<const float2*>(from + (m * 16 + half * 8) * (8 * N) + n * 8);
-        s.x[m][n][2 * half] = pair.x, s.x[m][n][2 * half + 1] = pair.y;
-      }
-    }
-  }
+  for_each_pair<M, N>(s, lane, [&](float* pair, int column, int key) {
+    const float2 x = *reinterpret_cast<const float2*>(from + column * (8 * N) + key);
+    pair[0] = x.x, pair[1] = x.y;
+  });
 }
 
 template <int M, int N>
 __device__ __forceinline__ void store_columns(const tile::Accumulator<M, N>& s, float* to, int lane) {
-  to += lane / 4 * (8 * N) + lane % 4 * 2;
-#pragma unroll
-  for (int m = 0; m < M; m++) {
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        ptx::store_global_64(to + (m * 16 + half * 8) * (8 * N) + n * 8, s.x[m][n][2 * half], s.x[m][n][2 * half + 1]);
-      }
-    }
-  }
+  for_each_pair<M, N>(s, lane, [&](const float* pair, int column, int key) {
+    ptx::store_global_64(to + column * (8 * N) + key, pair[0], pair[1]);
+  });
 }
 
 }  // namespace flashdelta::gated_delta
