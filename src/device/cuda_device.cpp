@@ -63,20 +63,22 @@ class CudaDevice final : public Device {
   Status launch(const KernelLaunch& l, void* stream) override {
     CUkernel kernel = nullptr;
     FLASHDELTA_RETURN_IF_ERROR(find(l.kernel, &kernel));
-    size_t bytes = l.parameters.size();
-    void* config[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(l.parameters.data()),
-                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    // Not as a buffer (CU_LAUNCH_PARAM_BUFFER_POINTER): a struct aligned to 128 bytes lies somewhere behind its start.
+    void* arguments[] = {const_cast<std::byte*>(l.parameters.data())};
     return in_context("launching", l.kernel, [&] {
       return driver_.launch(reinterpret_cast<CUfunction>(kernel), l.grid[0], l.grid[1], l.grid[2], l.threads, 1, 1,
-                            l.dynamic_shared_bytes, static_cast<CUstream>(stream), nullptr, config);
+                            l.dynamic_shared_bytes, static_cast<CUstream>(stream), arguments, nullptr);
     });
   }
 
   bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
-    if (!info_.arch->features.bulk_copy || driver_.context_push(context_) != CUDA_SUCCESS) return false;
-    const bool mapped = encode_tensor_map(driver_.encode_tensor_map, layout, map);
-    CUcontext popped = nullptr;
-    return driver_.context_pop(&popped) == CUDA_SUCCESS && mapped;
+    if (!info_.arch->features.bulk_copy) return false;
+    bool mapped = false;
+    const auto encode = [&] {
+      mapped = encode_tensor_map(driver_.encode_tensor_map, layout, map);
+      return CUDA_SUCCESS;
+    };
+    return in_context("mapping", "a tensor", encode).ok() && mapped;
   }
 
   Status allocate(size_t bytes, void** memory) override {
@@ -112,7 +114,7 @@ class CudaDevice final : public Device {
  private:
   // verb and subject: what is tried, put into words only where it fails.
   template <typename Call>
-  Status in_context(std::string_view verb, std::string_view subject, Call call) {
+  Status in_context(std::string_view verb, std::string_view subject, Call call) const {
     CUcontext current = nullptr;  // mostly the framework has made it so
     const bool inside = driver_.context_current(&current) == CUDA_SUCCESS && current == context_;
     if (!inside)
