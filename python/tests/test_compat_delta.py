@@ -115,6 +115,10 @@ def mtp_inputs(device, tokens=3):
 
 
 INPUTS = delta_inputs(1, 4, 1, 1)
+FLAT = [x[0] for x in INPUTS[:3]]
+ROWS = torch.zeros(1, 1, 128, 128)
+ONE = [x[:, :1] for x in INPUTS]
+GATE = (torch.zeros(1), ONE[3], torch.zeros(1), ONE[4])  # A_log, a, dt_bias, b
 MTP = mtp_inputs("cpu")[0]
 MORE = delta_inputs(2, 4, 1, 1)
 CU = torch.tensor([0, 4])
@@ -128,6 +132,7 @@ CU = torch.tensor([0, 4])
         (lambda: fla.chunk_gated_delta_rule(*INPUTS, chunksize=16), TypeError, "chunksize"),
         (lambda: fla.chunk_gated_delta_rule(*INPUTS, allow_neg_eigval=True), ValueError, "use_beta_sigmoid_in_kernel"),
         (lambda: fla.chunk_gated_delta_rule(*INPUTS, use_gate_in_kernel=True), ValueError, "A_log"),
+        (lambda: fla.chunk_gated_delta_rule(*INPUTS, A_log=ROWS), ValueError, "use_gate_in_kernel: expected True"),
         (lambda: fla.chunk_gated_delta_rule(*MORE, cu_seqlens=CU), ValueError, "a batch of 1"),
         (lambda: fla.chunk_gated_delta_rule(*INPUTS, cu_seqlens=CU, initial_state=torch.zeros(2, 1, 128, 128)),
          ValueError, "initial_state: expected 1 states"),
@@ -138,15 +143,28 @@ CU = torch.tensor([0, 4])
         (lambda: flash_qla.chunk_gated_delta_rule(*INPUTS, head_first=True), NotImplementedError, "head_first"),
         (lambda: flash_qla.chunk_gated_delta_rule(*INPUTS, force_intra_cp=True), NotImplementedError, "force_intra"),
         (lambda: flash_qla.chunk_gated_delta_rule_fwd(*INPUTS, cp_context=1), NotImplementedError, "cp_context"),
-        (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0]), ValueError, "cu_seqlens"),
-        (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU,
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT), ValueError, "cu_seqlens"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU,
          prefix_lens=CU), NotImplementedError, "prefix_lens"),
-        (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU,
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU,
          backend="cudnn"), NotImplementedError, "backend='cudnn'"),
-        (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU,
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU,
          initial_state=torch.zeros(1, 1, 128, 128).half()), NotImplementedError, "initial_state=torch.float16"),
-        (lambda: flashinfer.chunk_gated_delta_rule(INPUTS[0][0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU,
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU,
          state_indices=CU[:1]), ValueError, "pools of state_indices"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, use_cp="on"), ValueError, "use_cp: expected"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, dt_bias=ROWS), ValueError, "use_gate_in_k"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, beta_is_logit=True), ValueError, "beta: exp"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, checkpoint_cu_starts=CU), ValueError,
+         "checkpoint_every_n_tokens: expected a multiple of 64 with checkpoint_cu_starts"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, checkpoint_every_n_tokens=64,
+         state_checkpoints=ROWS, checkpoint_cu_starts=CU[:1]), ValueError, r"checkpoint_cu_starts: expected shape \[2"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, checkpoint_every_n_tokens=64,
+         state_checkpoints=ROWS, checkpoint_cu_starts=CU), ValueError, r"expected \[0, 0\], the running count"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, checkpoint_every_n_tokens=64,
+         state_checkpoints=ROWS.to(B16), checkpoint_cu_starts=0 * CU), NotImplementedError, "like the states"),
+        (lambda: flashinfer.chunk_gated_delta_rule(*FLAT, cu_seqlens=CU, state_indices=CU[:1], initial_state=ROWS,
+         output_state=ROWS.to(B16)), NotImplementedError, "output_state=torch.bfloat16 .*torch.float32"),
         (lambda: flashinfer.gated_delta_rule_mtp(*MTP, cache_replayssm=True), NotImplementedError, "cache_replayssm"),
         (lambda: flashinfer.gated_delta_rule_mtp(*MTP, replayssm_g=MTP[3]), NotImplementedError, "replayssm_g"),
         (lambda: flashinfer.gated_delta_rule_mtp(*MTP, ssm_state_indices=MTP[4]), ValueError, "disable_state_update"),
@@ -170,6 +188,22 @@ def test_flash_qla(device):
     expected, states = gated_delta(q, k, v, g, beta, l2norm=True)
     assert_close(o, expected, B16)
     assert_close(final, states[:, -1], B16)
+
+
+@pytest.mark.parametrize("auto_cp, normalise, expected", [(True, True, "decay_start"), (True, False, "exact"),
+                                                         (False, True, "off")])  # fmt: skip
+def test_flash_qla_leaves_nothing_out_of_keys_of_any_norm(monkeypatch, auto_cp, normalise, expected):
+    asked = []
+
+    def seen(*arguments, **keywords):
+        asked.append((keywords["context_parallel"], keywords.get("decay_threshold")))
+        return flashdelta.gated_delta_forward(*arguments, **keywords)
+
+    monkeypatch.setattr(flash_qla._core, "gated_delta_forward", seen)
+    flash_qla.chunk_gated_delta_rule(*INPUTS, use_qk_l2norm_in_kernel=normalise, auto_cp=auto_cp)
+    assert asked.pop() == (expected, -10.0)
+    flash_qla.chunk_gated_delta_rule_fwd(*INPUTS, auto_cp=auto_cp)
+    assert asked.pop()[0] == ("exact" if auto_cp else "off")
 
 
 @pytest.mark.parametrize("v_first", [False, True])
@@ -246,6 +280,22 @@ def test_flashinfer_pool_and_checkpoints(device):
     assert_close(output, expected[0], B16)
     assert_close(pool[2], states[0, -1].transpose(1, 2), B16)
     assert_close(rows, states[0, [63, 127]].transpose(2, 3), B16)
+
+
+@pytest.mark.parametrize("first, last", [(B16, None), (B16, torch.float32), (torch.float32, B16)])
+def test_flashinfer_states_of_two_dtypes(device, first, last):
+    """A final state that the call makes is fp32, whatever the first one is; one that is given keeps its own dtype."""
+    q, k, v, g, beta = (x[0] for x in delta_inputs(1, 70, 1, 2, device=device))
+    state = torch.randn(1, 2, 128, 128, device=device).to(first)
+    given = None if last is None else torch.empty_like(state, dtype=last)
+    o, final = flashinfer.chunk_gated_delta_rule(
+        q, k, v, g.exp(), beta, initial_state=state, output_final_state=True, output_state=given,
+        cu_seqlens=cumulative([70], device),
+    )  # fmt: skip
+    assert final is given if given is not None else final.dtype == torch.float32
+    expected, states = gated_delta(*(x[None] for x in (q, k, v, g, beta)), state.transpose(2, 3))
+    assert_close(o, expected[0], B16)
+    assert_close(final, states[:, -1].transpose(2, 3), B16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, B16])
@@ -382,7 +432,10 @@ def test_flashinfer_decode_k_first(device):
         lambda q: fla.fused_recurrent_gated_delta_rule(q, *INPUTS[1:3], INPUTS[3], beta=INPUTS[4])[0],
         lambda q: flash_qla.chunk_gated_delta_rule(q, *INPUTS[1:])[0],
         lambda q: flash_qla.chunk_gated_delta_rule_fwd(q, *INPUTS[1:])[2],
-        lambda q: flashinfer.chunk_gated_delta_rule(q[0], INPUTS[1][0], INPUTS[2][0], cu_seqlens=CU),
+        lambda q: flashinfer.chunk_gated_delta_rule(q[0], *FLAT[1:], cu_seqlens=CU),
+        lambda q: flashinfer.gated_delta_rule_decode(q[:, :1], *ONE[1:3], ROWS.clone(), *GATE)[0],
+        lambda q: flashinfer.gated_delta_rule_decode_pretranspose(q[:, :1], *ONE[1:3], ROWS.clone(), *GATE)[0],
+        lambda q: flashinfer.gated_delta_rule_mtp(q[:, :1], *ONE[1:3], ROWS.clone(), CU[:1], *GATE)[0],
     ],
 )
 def test_backward_is_refused(call):

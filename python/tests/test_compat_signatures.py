@@ -32,7 +32,7 @@ FLASH_QLA = {  # flash-qla 0.1.3
     "chunk_gated_delta_rule_fwd": "q k v g beta scale=None initial_state=None cu_seqlens=None output_final_state=True "
     "output_h=False auto_cp=True state_v_first=False enable_fwd_cp_cache=False cp_context=None is_train=None",
 }
-FLASHINFER = {  # flashinfer-python 0.7
+FLASHINFER = {  # flashinfer-python 0.7.4
     "chunk_gated_delta_rule": "q k v g=None beta=None scale=None initial_state=None output_final_state=False "
     "cu_seqlens=None use_qk_l2norm_in_kernel=False output=None output_state=None state_checkpoints=None "
     "checkpoint_cu_starts=None checkpoint_every_n_tokens=0 use_cp='auto' state_indices=None _cp_chunk_len=None "

@@ -21,6 +21,8 @@ def refuse_unknown(function: str, keywords: dict[str, Any]) -> None:
 
 def rows(x: Tensor) -> Tensor:
     """A view or copy whose last dimension is contiguous."""
+    if x.is_contiguous():  # mostly; and cheaper to ask than a stride
+        return x
     return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
 
 
@@ -28,7 +30,11 @@ def float_or(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Gates and betas are fp32 or q's dtype."""
     if x is None:
         return None
-    return rows(x if x.dtype in (torch.float32, dtype) else x.float())
+    return rows(x if x.dtype is torch.float32 or x.dtype is dtype else x.float())
+
+
+def float_rows(x: Tensor | None) -> Tensor | None:
+    return None if x is None else rows(x if x.dtype is torch.float32 else x.float())
 
 
 def require_tensors(**tensors: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._common import float_or, refuse, refuse_unknown, require_packed, require_tensors, rows
+from ._common import float_or, float_rows, refuse, refuse_unknown, require_packed, require_tensors, rows
 
 _PACKAGE = "flashdelta.compat.fla"
 
@@ -55,11 +55,11 @@ def _run(
             raise ValueError("A_log, g: expected both with use_gate_in_kernel=True, got None")
         bias = torch.zeros_like(A_log) if dt_bias is None else dt_bias
         gate = {"A_log": float_or(A_log, q.dtype), "a": float_or(g, q.dtype), "dt_bias": float_or(bias, q.dtype)}
+    elif A_log is not None or dt_bias is not None:
+        raise ValueError("use_gate_in_kernel: expected True with A_log and dt_bias, got False")
     else:
         gate = {"g": float_or(g, q.dtype)}
     step: dict[str, Any] = {"b" if beta_sigmoid else "beta": float_or(beta, q.dtype)}
-    if initial_state is not None:  # the final state is fp32 whatever the first one is
-        initial_state = rows(initial_state.float())
     o, final_state, _ = _core.gated_delta_forward(
         rows(q),
         rows(k),
@@ -68,7 +68,7 @@ def _run(
         **step,
         beta_scale=2.0 if neg_eigval else 1.0,
         scale=scale,
-        initial_state=initial_state,
+        initial_state=float_rows(initial_state),  # the final state is fp32 whatever the first one is
         output_final_state=output_final_state,
         state_layout="vk" if v_first else "kv",
         cu_seqlens=cu_seqlens,

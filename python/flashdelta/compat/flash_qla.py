@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._common import float_or, refuse, require_packed, require_tensors, rows
+from ._common import float_or, float_rows, refuse, require_packed, require_tensors, rows
 from .fla import _run
 
 _PACKAGE = "flashdelta.compat.flash_qla"
@@ -104,7 +104,7 @@ def chunk_gated_delta_rule_fwd(
     if cp_context is not None:
         refuse(_PACKAGE, "cp_context", cp_context, "one card, cp_context=None")
     require_packed(q, initial_state, cu_seqlens)
-    start = None if initial_state is None else rows(initial_state.float())
+    start = float_rows(initial_state)
     o, final_state, checkpoints = _core.gated_delta_forward(
         rows(q),
         rows(k),

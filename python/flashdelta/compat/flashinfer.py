@@ -1,4 +1,4 @@
-"""FlashInfer's gated delta rule (flashinfer-python 0.7), forward: prefill and decode. Its g is linear, exp of ours."""
+"""FlashInfer's gated delta rule (flashinfer-python 0.7.4), forward: prefill and decode. Its g is exp of ours."""
 
 from __future__ import annotations
 
@@ -63,16 +63,19 @@ def chunk_gated_delta_rule(
     q [T,HQ,D]; k [T,HK,D]; v [T,HV,D], sequences one after the other by cu_seqlens [N+1]; g, beta [T,max(HQ,HV)]. g is
     the factor itself, exp of a natural log (1 where None); gate_domain="log" takes the log. States are [N,H,V,K], or a
     pool with state_indices [N] (output_state is then the pool to write; a negative index skips its sequence).
-    checkpoint_cu_starts must be the running count of len // checkpoint_every_n_tokens, as FlashInfer asks.
+    checkpoint_cu_starts [N+1] must be the running count of len // checkpoint_every_n_tokens, as FlashInfer asks.
 
-    Returns o, or (o, state) with output_final_state.
+    Returns o, or (o, state) with output_final_state: output_state, or a new one in float32.
 
-    Differs: states of float16 and float8, output_state_indices, checkpoint_state_indices, prefix_lens, _cp_chunk_len
-    and the other backends raise NotImplementedError, so does backward.
+    Differs: states of float16 and float8, pools of two dtypes, output_state_indices, checkpoint_state_indices,
+    prefix_lens, _cp_chunk_len and the other backends raise NotImplementedError, so does backward. q and k are
+    normalised in float32 and not rounded after it, nor is the sigmoid of beta.
     """
     require_tensors(q=q, k=k, v=v)
     if cu_seqlens is None:
         raise ValueError("cu_seqlens: expected a tensor [N+1], got None")
+    if use_cp not in ("auto", True, False):
+        raise ValueError(f"use_cp: expected 'auto', True or False, got {use_cp!r}")
     for name, value in (
         ("output_state_indices", output_state_indices),
         ("checkpoint_state_indices", checkpoint_state_indices),
@@ -84,22 +87,32 @@ def chunk_gated_delta_rule(
     if backend not in ("auto", "flashinfer"):
         refuse(_PACKAGE, "backend", backend, "auto and flashinfer, which both mean flashdelta")
     _check_states(initial_state=initial_state, output_state=output_state, state_checkpoints=state_checkpoints)
-    if state_indices is not None and (initial_state is None or output_state is None):
-        raise ValueError("initial_state, output_state: expected the pools of state_indices, got None")
-    if checkpoint_every_n_tokens > 0 and (state_checkpoints is None or checkpoint_cu_starts is None):
-        raise ValueError(
-            "state_checkpoints, checkpoint_cu_starts: expected tensors with checkpoint_every_n_tokens, got None"
-        )
-    if checkpoint_every_n_tokens == 0 and state_checkpoints is not None:
-        raise ValueError("checkpoint_every_n_tokens: expected a multiple of 64 with state_checkpoints, got 0")
+    if state_indices is not None:
+        if initial_state is None or output_state is None:
+            raise ValueError("initial_state, output_state: expected the pools of state_indices, got None")
+        if initial_state.dtype != output_state.dtype:
+            refuse(_PACKAGE, "output_state", output_state.dtype, f"{initial_state.dtype}, the other pool's")
+    _check_checkpoints(checkpoint_every_n_tokens, state_checkpoints, checkpoint_cu_starts, cu_seqlens)
     heads = max(q.shape[-2], v.shape[-2])
     if q.shape[-2] > v.shape[-2]:
         k, v = _spread(k, heads), _spread(v, heads)
     form = _gate(q, heads, g, gate_domain, use_gate_in_kernel, A_log, dt_bias)
     if beta is None:
+        if beta_is_logit:
+            raise ValueError("beta: expected a tensor with beta_is_logit=True, got None")
         beta = torch.ones(q.shape[0], heads, device=q.device)
     form["b" if beta_is_logit else "beta"] = float_or(beta, q.dtype)
     wants_state = output_final_state or output_state is not None
+    final_state = output_state
+    if wants_state and initial_state is not None:
+        # The library's states are of one dtype; here the final one is float32 unless output_state says otherwise.
+        wanted = torch.float32 if output_state is None else output_state.dtype
+        if initial_state.dtype != wanted:
+            initial_state = initial_state.float()
+            final_state = output_state if wanted == torch.float32 else None
+    state_dtype = next((x.dtype for x in (initial_state, final_state) if x is not None), torch.float32)
+    if state_checkpoints is not None and state_checkpoints.dtype != state_dtype:
+        refuse(_PACKAGE, "state_checkpoints", state_checkpoints.dtype, f"{state_dtype} here, like the states")
     o, state, _ = _core.gated_delta_forward(
         rows(q)[None],
         rows(k)[None],
@@ -108,7 +121,7 @@ def chunk_gated_delta_rule(
         scale=scale or None,
         initial_state=initial_state,
         output_final_state=wants_state,
-        final_state=output_state,
+        final_state=final_state,
         state_layout="vk",
         initial_state_indices=state_indices,
         checkpoint_every=checkpoint_every_n_tokens,
@@ -121,7 +134,29 @@ def chunk_gated_delta_rule(
         o=None if output is None else output[None],
     )
     o = o[0] if output is None else output
+    if output_state is not None and state is not None and state is not output_state:
+        state = output_state.copy_(state)
     return (o, state) if output_final_state else o
+
+
+def _check_checkpoints(every: int, rows: Tensor | None, starts: Tensor | None, cu_seqlens: Tensor) -> None:
+    if every == 0:
+        for name, value in (("state_checkpoints", rows), ("checkpoint_cu_starts", starts)):
+            if value is not None:
+                raise ValueError(f"checkpoint_every_n_tokens: expected a multiple of 64 with {name}, got 0")
+        return
+    if rows is None or starts is None:
+        raise ValueError(
+            "state_checkpoints, checkpoint_cu_starts: expected tensors with checkpoint_every_n_tokens, got None"
+        )
+    if starts.shape != cu_seqlens.shape:
+        raise ValueError(
+            f"checkpoint_cu_starts: expected shape {list(cu_seqlens.shape)} like cu_seqlens, got {list(starts.shape)}"
+        )
+    if not starts.is_cuda and not cu_seqlens.is_cuda:  # elsewhere a look would wait for the card
+        expected = [0, *(cu_seqlens.diff() // every).cumsum(0).tolist()]
+        if starts.tolist() != expected:
+            raise ValueError(f"checkpoint_cu_starts: expected {expected}, the running count, got {starts.tolist()}")
 
 
 def _gate(
@@ -137,6 +172,8 @@ def _gate(
         if g is None or A_log is None or dt_bias is None:
             raise ValueError("g, A_log, dt_bias: expected tensors with use_gate_in_kernel=True, got None")
         return {"a": float_or(g, q.dtype), "A_log": float_or(A_log, q.dtype), "dt_bias": float_or(dt_bias, q.dtype)}
+    if A_log is not None or dt_bias is not None:
+        raise ValueError("use_gate_in_kernel: expected True with A_log and dt_bias, got False")
     if domain not in ("linear", "log"):
         raise ValueError(f"gate_domain: expected 'linear' or 'log', got {domain!r}")
     if g is None:
