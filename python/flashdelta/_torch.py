@@ -112,11 +112,11 @@ def _absent(like: Tensor) -> Tensor:
 def _gated_delta_op(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, beta: Tensor | None, A_log: Tensor | None, a: Tensor | None,
     dt_bias: Tensor | None, b: Tensor | None, initial_state: Tensor | None, cu_seqlens: Tensor | None,
-    output_final_state: bool, checkpoint_every: int, max_seqlen: int, host_cu_seqlens: Sequence[int],
-    scale: float | None, beta_scale: float, decay_threshold: float, chunk: int, qk_l2norm: bool, state_layout: str,
-    context_parallel: str, backend: str, arch: int, num_threads: int,
+    initial_state_indices: Tensor | None, output_final_state: bool, checkpoint_every: int, max_seqlen: int,
+    host_cu_seqlens: Sequence[int], scale: float | None, beta_scale: float, decay_threshold: float, chunk: int,
+    qk_l2norm: bool, state_layout: str, context_parallel: str, backend: str, arch: int, num_threads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    tensors = (q, k, v, g, beta, A_log, a, dt_bias, b, initial_state, cu_seqlens)
+    tensors = (q, k, v, g, beta, A_log, a, dt_bias, b, initial_state, cu_seqlens, initial_state_indices)
     settings = (checkpoint_every, max_seqlen, host_cu_seqlens, scale, beta_scale, decay_threshold, chunk, qk_l2norm,
                 state_layout, context_parallel, backend, arch, num_threads)  # fmt: skip
     made = _run_gated_delta(tensors, settings, output_final_state=output_final_state)
@@ -131,9 +131,9 @@ def _state_like(q, v, initial_state, cu_seqlens, state_layout):
 
 @_gated_delta_op.register_fake
 def _(
-    q, k, v, g, beta, A_log, a, dt_bias, b, initial_state, cu_seqlens, output_final_state, checkpoint_every, max_seqlen,
-    host_cu_seqlens, scale, beta_scale, decay_threshold, chunk, qk_l2norm, state_layout, context_parallel, backend,
-    arch, num_threads,
+    q, k, v, g, beta, A_log, a, dt_bias, b, initial_state, cu_seqlens, initial_state_indices, output_final_state,
+    checkpoint_every, max_seqlen, host_cu_seqlens, scale, beta_scale, decay_threshold, chunk, qk_l2norm, state_layout,
+    context_parallel, backend, arch, num_threads,
 ):  # fmt: skip
     state = _state_like(q, v, initial_state, cu_seqlens, state_layout)
     rows = _core.checkpoint_rows(q, checkpoint_every) if checkpoint_every > 0 else 0
@@ -182,9 +182,9 @@ def gated_delta(*arguments: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         )
     checkpoint_every = settings[0]
     if final_state is None:
-        if any(x is not None for x in indices):
+        if any(x is not None for x in indices[1:]):
             raise ValueError("final_state: expected a pool, since indices of slots are given, got None")
-        out, state, rows = _gated_delta_op(*tensors, output_final_state, *settings)
+        out, state, rows = _gated_delta_op(*tensors, indices[0], output_final_state, *settings)
         return out, state if output_final_state else None, rows if checkpoint_every > 0 else None
     initial_state = tensors[9]
     in_place = final_state is initial_state
@@ -207,7 +207,7 @@ def _compiled_into_without_gradient(
         raise NotImplementedError(
             "gated_delta_backward: not supported: a pool of states under torch.compile; call it under torch.no_grad()"
         )
-    out, state, rows = _gated_delta_op(*tensors, True, *settings)
+    out, state, rows = _gated_delta_op(*tensors, None, True, *settings)
     final_state.copy_(state)
     return out, final_state, rows if settings[0] > 0 else None
 

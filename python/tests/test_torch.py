@@ -44,7 +44,7 @@ def test_operations_pass_torchs_own_checks(name):
     rest = (0, 0, [], None, 1.0, -9.0, 0, False, "kv", "exact", "auto", 0, 0)
     arguments = {
         "attention_forward": (q, k, v, *[None] * 6, 0, 0, [], [], None, 0.0, -1, -1, True, True, "auto", 0, 0),
-        "gated_delta_forward": (q, k, v, g, beta, *[None] * 6, True, *rest),
+        "gated_delta_forward": (q, k, v, g, beta, *[None] * 7, True, *rest),
         "gated_delta_forward_into": (
             q, k, v, g, beta, *[None] * 10, torch.zeros(1, 1, 128, 128), False, *rest,
         ),
@@ -69,6 +69,15 @@ def gradient_calls():
             "gated_delta_backward",
         ),
         "gate": (g, lambda g: flashdelta.gated_delta_forward(q, k, v, g, beta).o, "gated_delta_backward"),
+        "pool": (
+            q,
+            lambda q: (
+                flashdelta.gated_delta_forward(
+                    q, k, v, g, beta, initial_state=state, initial_state_indices=torch.tensor([0])
+                ).o
+            ),
+            "gated_delta_backward",
+        ),
         "into": (
             q,
             lambda q: flashdelta.gated_delta_forward(q, k, v, g, beta, final_state=state.clone()).o,
