@@ -16,6 +16,8 @@ class Torch:
     (2.10 on): `makes_outputs` says so, and then none of the functions below is asked.
     """
 
+    immutable = False  # whether arrays may be written by nobody but the call that makes them
+
     def __init__(self) -> None:
         import torch
 
@@ -49,6 +51,7 @@ class Numpy:
     """numpy arrays, on the CPU. They have no bfloat16 that DLPack knows."""
 
     makes_outputs = False
+    immutable = False
 
     def __init__(self) -> None:
         import numpy
@@ -75,6 +78,7 @@ class Cupy:
     """cupy arrays, on cupy's current stream."""
 
     makes_outputs = False
+    immutable = False
 
     def __init__(self) -> None:
         import cupy
@@ -106,6 +110,7 @@ class Jax:
     """
 
     makes_outputs = False
+    immutable = True
 
     def __init__(self) -> None:
         import jax

@@ -77,6 +77,12 @@ def _goes_through_torch(arrays: tuple[Array | None, ...]) -> bool:
     return any(x is not None and getattr(x, "requires_grad", False) for x in arrays)
 
 
+def _refuse_given(**outputs: Array | None) -> None:
+    for name, array in outputs.items():
+        if array is not None:
+            raise ValueError(f"{name}: expected None, since a {type(array).__name__} may not be written, got one")
+
+
 def attention_forward(
     q: Array,
     k: Array,
@@ -117,7 +123,8 @@ def attention_forward(
     them nothing is read back, and the plan takes the largest length that there could be.
 
     Returns o, q's dtype and shape [.., DV]; with return_lse also lse, the natural log of the denominator, fp32
-    [B,HQ,TQ] or [HQ,total_q]. A row that sees no key has o = 0 and lse = -inf. o and lse may be given to be filled.
+    [B,HQ,TQ] or [HQ,total_q]. A row that sees no key has o = 0 and lse = -inf. o and lse may be given to be filled (not
+    with jax, whose arrays are never written).
 
     backend "auto" runs where q lies. "emulator" runs the GPU kernels' own code on the CPU, slowly, as an SM120 card.
     arch (80, 86, 89, 90, 100, 120, 121) plans under another card's limits; 0: FLASHDELTA_ARCH of the environment, or
@@ -143,6 +150,8 @@ def attention_forward(
         )  # fmt: skip
     library = made_for(type(q)) or framework(q)
     if not library.makes_outputs:
+        if library.immutable:
+            _refuse_given(o=o, lse=lse)
         if o is None:
             o = library.empty(q, (*q.shape[:-1], _size(v, -1)))
         if lse is None and return_lse:
@@ -164,6 +173,7 @@ def attention_forward(
         num_threads,
         0 if library.makes_outputs else library.stream(q),
         None if library.makes_outputs else library.workspace(q),
+        library.immutable,
     )
     if not library.makes_outputs:
         library.finish(q)
@@ -227,8 +237,8 @@ def gated_delta_forward(
     that pays, with the same result up to rounding; "decay_start" may leave out what decay_threshold has made small.
 
     Returns (o, final_state, checkpoints). final_state is made where output_final_state asks for it, in the dtype of
-    initial_state, else fp32; o, final_state and checkpoints may be given to be filled. Errors are those of
-    `attention_forward`. Gradients are not supported: backward raises.
+    initial_state, else fp32; o, final_state and checkpoints may be given to be filled (not with jax). Errors are those
+    of `attention_forward`. Gradients are not supported: backward raises.
     """
     try:
         number, layout = _BACKENDS[backend], _LAYOUTS[state_layout]
@@ -260,6 +270,8 @@ def gated_delta_forward(
         if o is None and type(v) is type(q):  # cheaper than through the exchange table
             o = library.empty_as(v)
     else:
+        if library.immutable:
+            _refuse_given(o=o, final_state=final_state, checkpoints=checkpoints)
         if o is None:
             o = library.empty(q, v.shape)
         if final_state is None and output_final_state:
@@ -290,6 +302,7 @@ def gated_delta_forward(
         num_threads,
         0 if library.makes_outputs else library.stream(q),
         None if library.makes_outputs else library.workspace(q),
+        library.immutable,
     )  # fmt: skip
     if not library.makes_outputs:
         library.finish(q)

@@ -21,6 +21,7 @@ def attention_forward(
     num_threads: int,
     stream: int,
     allocate: Callable[[int], Any] | None,
+    new_outputs: bool,
 ) -> tuple[Any, Any]: ...
 def gated_delta_forward(
     arrays: tuple[Any, ...],
@@ -40,6 +41,7 @@ def gated_delta_forward(
     num_threads: int,
     stream: int,
     allocate: Callable[[int], Any] | None,
+    new_outputs: bool,
 ) -> tuple[Any, Any]: ...
 def plan(
     gated_delta: bool,

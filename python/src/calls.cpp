@@ -91,13 +91,15 @@ struct Arrays {
   std::vector<nb::object> owners;
 };
 
+// new_outputs: what is written was made for this call, and may be of a framework that calls all its arrays read-only.
 template <typename Args, size_t N>
-Arrays read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], uint64_t stream, Args* args) {
+Arrays read_arrays(const nb::tuple& arrays, const Field<Args> (&fields)[N], bool new_outputs, uint64_t stream,
+                   Args* args) {
   Arrays read;
   for (size_t i = 0; i < N; i++) {
     const nb::handle given(PyTuple_GetItem(arrays.ptr(), static_cast<Py_ssize_t>(i)));
     if (given.is_none()) continue;
-    Array array = read_array(given, fields[i].name, fields[i].written, stream);
+    Array array = read_array(given, fields[i].name, fields[i].written && !new_outputs, stream);
     args->*fields[i].member = array.view;
     if (read.q.view.dtype == FLASHDELTA_NONE) {
       read.q = std::move(array);
@@ -188,7 +190,7 @@ flashdelta_status run_with(const Args& args, const Array& q, const flashdelta_ex
     return run_on(args, execution, workspace.data(), bytes);
   }
   const nb::object borrowed = allocate((bytes + kAlignment) / 4 + 1);  // int32 elements, with room to align
-  const Array memory = read_array(borrowed, "workspace", true, 0);
+  const Array memory = read_array(borrowed, "workspace", false, 0);
   return run_on(args, execution, aligned(memory.view.data), bytes);
 }
 
@@ -220,10 +222,10 @@ nb::tuple attention_forward(const nb::tuple& arrays, bool return_lse, int64_t ma
                             const std::vector<int64_t>& host_cu_seqlens_q,
                             const std::vector<int64_t>& host_cu_seqlens_k, const nb::object& scale, double softcap,
                             int64_t window_left, int64_t window_right, bool causal, int backend, int arch,
-                            int num_threads, uint64_t stream, const nb::object& allocate) {
+                            int num_threads, uint64_t stream, const nb::object& allocate, bool new_outputs) {
   Attention args;
   flashdelta_attention_forward_init(&args);
-  const Arrays read = read_arrays(arrays, attention_fields, stream, &args);
+  const Arrays read = read_arrays(arrays, attention_fields, new_outputs, stream, &args);
   args.max_seqlen_q = max_seqlen_q;
   args.max_seqlen_k = max_seqlen_k;
   args.host_cu_seqlens_q = host_lengths(host_cu_seqlens_q);
@@ -255,10 +257,10 @@ nb::tuple gated_delta_forward(const nb::tuple& arrays, bool output_final_state, 
                               const std::vector<int64_t>& host_cu_seqlens, const nb::object& scale, double beta_scale,
                               double decay_threshold, int64_t checkpoint_every, int chunk, bool qk_l2norm,
                               int state_layout, int context_parallel, int backend, int arch, int num_threads,
-                              uint64_t stream, const nb::object& allocate) {
+                              uint64_t stream, const nb::object& allocate, bool new_outputs) {
   GatedDelta args;
   flashdelta_gated_delta_forward_init(&args);
-  const Arrays read = read_arrays(arrays, gated_delta_fields, stream, &args);
+  const Arrays read = read_arrays(arrays, gated_delta_fields, new_outputs, stream, &args);
   args.max_seqlen = max_seqlen;
   args.host_cu_seqlens = host_lengths(host_cu_seqlens);
   args.scale = or_nan(scale);
@@ -292,12 +294,12 @@ void bind_calls(nb::module_& module) {
              nb::arg("max_seqlen_k"), nb::arg("host_cu_seqlens_q"), nb::arg("host_cu_seqlens_k"),
              nb::arg("scale").none(), nb::arg("softcap"), nb::arg("window_left"), nb::arg("window_right"),
              nb::arg("causal"), nb::arg("backend"), nb::arg("arch"), nb::arg("num_threads"), nb::arg("stream"),
-             nb::arg("allocate").none());
+             nb::arg("allocate").none(), nb::arg("new_outputs"));
   module.def("gated_delta_forward", gated_delta_forward, nb::arg("arrays"), nb::arg("output_final_state"),
              nb::arg("max_seqlen"), nb::arg("host_cu_seqlens"), nb::arg("scale").none(), nb::arg("beta_scale"),
              nb::arg("decay_threshold"), nb::arg("checkpoint_every"), nb::arg("chunk"), nb::arg("qk_l2norm"),
              nb::arg("state_layout"), nb::arg("context_parallel"), nb::arg("backend"), nb::arg("arch"),
-             nb::arg("num_threads"), nb::arg("stream"), nb::arg("allocate").none());
+             nb::arg("num_threads"), nb::arg("stream"), nb::arg("allocate").none(), nb::arg("new_outputs"));
 }
 
 }  // namespace flashdelta::python

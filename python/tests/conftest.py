@@ -1,7 +1,11 @@
 """Cards are looked for once; what needs one that is not there is skipped, and pytest counts it."""
 
+import os
+
 import pytest
 import torch
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # jax would take most of a card that torch shares
 
 
 def pytest_configure(config):

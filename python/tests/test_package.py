@@ -63,20 +63,36 @@ def test_numpy_in_numpy_out():
     assert_close(torch.tensor(lse), expected_lse, torch.float32)
 
 
-def test_jax_in_jax_out():
+def test_jax_in_jax_out(device):
     jax = pytest.importorskip("jax")
-    q, k = (jax.random.normal(jax.random.key(i), (1, 40, 2, 64), "bfloat16") for i in range(2))
-    o, lse = flashdelta.attention_forward(q, k, k, return_lse=True)
-    assert isinstance(o, jax.Array) and o.dtype == "bfloat16"
-    tq, tk = (torch.tensor(np.asarray(x.astype("float32"))) for x in (q, k))
-    assert_close(torch.tensor(np.asarray(o.astype("float32"))), attention(tq, tk, tk)[0], torch.bfloat16)
-    g = jax.numpy.full((1, 40, 2), -0.1)
-    made = flashdelta.gated_delta_forward(q, k, k, g, g + 1, qk_l2norm=True, output_final_state=True)
+    try:
+        own = jax.devices("cpu" if device == "cpu" else "gpu")[0]
+    except RuntimeError as why:
+        pytest.skip(str(why))
+    with jax.default_device(own):
+        q, k = (jax.random.normal(jax.random.key(i), (1, 40, 2, 64), "bfloat16") for i in range(2))
+        g = jax.numpy.full((1, 40, 2), -0.1)
+        o, lse = flashdelta.attention_forward(q, k, k, return_lse=True)
+        made = flashdelta.gated_delta_forward(q, k, k, g, g + 1, qk_l2norm=True, output_final_state=True)
+        assert isinstance(o, jax.Array) and o.dtype == "bfloat16"
+        assert {x.device for x in (o, lse, *made[:2])} == {own}
+        tq, tk, got, state = (torch.tensor(np.asarray(x.astype("float32"))) for x in (q, k, o, made.final_state))
+    assert_close(got, attention(tq, tk, tk)[0], torch.bfloat16)
     again = flashdelta.gated_delta_forward(
         tq.bfloat16(), tk.bfloat16(), tk.bfloat16(), torch.full((1, 40, 2), -0.1), torch.full((1, 40, 2), 0.9),
         qk_l2norm=True, output_final_state=True,
     )  # fmt: skip
-    assert_close(torch.tensor(np.asarray(made.final_state)), again.final_state, torch.bfloat16)
+    assert_close(state, again.final_state, torch.bfloat16)
+
+
+def test_jax_arrays_are_not_written():
+    jax = pytest.importorskip("jax")
+    x, g = jax.numpy.zeros((1, 4, 1, 64)), jax.numpy.zeros((1, 4, 1))
+    state = jax.numpy.zeros((1, 1, 64, 64))
+    with pytest.raises(ValueError, match="o: expected None, since a .* may not be written"):
+        flashdelta.attention_forward(x, x, x, o=x)
+    with pytest.raises(ValueError, match="final_state: expected None"):
+        flashdelta.gated_delta_forward(x, x, x, g, g, initial_state=state, final_state=state)
 
 
 @pytest.mark.gpu
