@@ -22,12 +22,12 @@ config = Qwen3_5TextConfig(
     linear_num_value_heads=32,
 )
 device = "cuda" if torch.cuda.is_available() else "cpu"
-model = Qwen3_5ForCausalLM(config).to(device, torch.bfloat16).eval()
+model = Qwen3_5ForCausalLM(config).to(device, torch.bfloat16 if device == "cuda" else torch.float32).eval()
 prompt = torch.randint(0, 512, (1, 100), device=device)
 
-eager = model.generate(prompt, max_new_tokens=16, do_sample=False)
+theirs = model.generate(prompt, max_new_tokens=16, do_sample=False)
 fdelta.enable()
 model.set_attn_implementation(fdelta.NAME)
 ours = model.generate(prompt, max_new_tokens=16, do_sample=False)
-print("eager      ", eager[0, 100:].tolist())
+print("torch      ", theirs[0, 100:].tolist())
 print("flashdelta ", ours[0, 100:].tolist())
