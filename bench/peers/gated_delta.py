@@ -1,23 +1,33 @@
 #!/usr/bin/env python3
 """Times the gated delta rule forward beside its peers on an NVIDIA card, and measures errors.
 
-    gated_delta.py --library build/src/libflashdelta.so --out results.jsonl [--cases bars|all|decode] [--budget SECONDS]
+    gated_delta.py --library build/src/libflashdelta.so --out results.jsonl [--cases bars|all|table|decode]
 
 Inputs are those of FlashQLA's public benchmark: nine head layouts x nineteen length sets, K = V = 128, bf16, q and k
-normalised, beta = sigmoid(normal), an initial and a final state in fp32, and gates by --gates: mixed (logsigmoid(normal)
-/ 16, and 0 in a quarter of the heads), decaying (none are 0) or zero. Each peer's calls are a CUDA graph; the graphs of a case are
-replayed in turn and their medians written, one JSON line a case, so that a run can go on where another ended: lines that
---out has are not measured again. Errors are relative L2 against a float64 recurrence on the card.
+normalised, beta = sigmoid(normal), an initial and a final state in fp32, and gates by --gates: mixed
+(logsigmoid(normal) / 16, and 0 in a quarter of the heads), decaying (none are 0) or zero. Each peer's calls are a CUDA
+graph; the graphs of a case are replayed in turn and their medians written, one JSON line a case, so that a run can go
+on where another ended: lines that --out has are not measured again. Errors are relative L2 against a float64 recurrence
+on the card.
 
-Peers, each where it can be imported: this library under SM120's limits and under the card's own, with context parallelism
-exact and, by --decay-start, decay_start; flash-linear-attention (with FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton
-kernels); FlashQLA; FlashInfer. Packages whose pins clash run in processes of their own: --peers picks, --out gathers.
+--cases table is what gated_delta_report.py makes its page of: seven cases with each of the three gates, in every way
+that there is and with errors; then the other 164 with mixed gates, this library (SM120's limits, exact) beside peers.
+
+Peers, each where it can be imported: this library under SM120's limits and under the card's own, with context
+parallelism exact and, by --decay-start or in the table, off and decay_start; flash-linear-attention (with
+FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton kernels); FlashQLA; FlashInfer. Packages whose pins clash run in
+processes of their own: --peers picks, --out gathers.
+
+flash-linear-attention compiles and tunes its kernels for each head layout. --compile has the layouts' kernels compiled
+side by side first; with TRITON_CACHE_DIR kept, a later run needs neither.
 """
 import argparse
 import ctypes
+import importlib.metadata
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -32,6 +42,7 @@ HEADS = [(16, 48), (2, 8), (16, 32), (16, 64), (4, 16), (8, 32), (8, 24), (16, 1
 LENGTHS = ["1x32768", "1x16384", "1x8192", "1x4096", "1x2048", "28672+4096", "24576+8192", "16384+16384", "8192+24576",
            "4096+28672", "12288+4096", "6144+2048", "4096+4096", "2048+6144", "1024+7168", "8192x4", "4096x8", "2048x4",
            "1024x8"]
+BRIEF = ("sm120", "fla", "flash-qla", "flashinfer")  # what the table has of the cases that are not in BARS
 BARS = [((16, 48), "1x32768"), ((16, 48), "1x8192"), ((16, 48), "8192x4"), ((16, 32), "1x32768"),
         ((16, 64), "1x32768"), ((2, 8), "1x32768"), ((16, 48), "1024x8")]
 
@@ -74,7 +85,7 @@ class Args(ctypes.Structure):
 
 
 DTYPES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3, torch.int32: 4, torch.int64: 5}
-CUDA, EXACT, DECAY_START = 2, 1, 2
+CUDA, OFF, EXACT, DECAY_START = 2, 0, 1, 2
 
 
 def view(t):
@@ -138,6 +149,27 @@ def fla_call(x):
     return run
 
 
+def compile_fla(heads):
+    """Compiles what fla_call would choose from for a head layout, and runs none of it."""
+    from triton.runtime.autotuner import Autotuner
+
+    def compile_all(self, *args, **kwargs):
+        for config in self.configs:
+            self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
+
+    Autotuner.run = compile_all
+    fla_call(make_inputs(heads, [128, 64], "mixed"))()
+
+
+def compile_side_by_side(layouts):
+    """A process a layout, since Triton compiles under Python's lock."""
+    begin = time.monotonic()
+    command = [sys.executable, __file__, "--library", "", "--out", os.devnull, "--compile-only"]
+    running = [subprocess.Popen([*command, f"{hk}/{hv}"]) for hk, hv in layouts]
+    failed = sum(process.wait() != 0 for process in running)
+    print(f"compiled for {len(layouts)} layouts, {failed} failed: {time.monotonic() - begin:.0f} s", flush=True)
+
+
 def fla_recurrent_call(x):
     from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
     cu = x["cu_seqlens"].long()
@@ -167,7 +199,8 @@ def flashinfer_call(x):
 def peers_of(options):
     known = {"sm120": lambda: Flashdelta(options.library, 120, EXACT).call,
              "native": lambda: Flashdelta(options.library, 0, EXACT).call}
-    if options.decay_start:
+    if options.decay_start or options.cases == "table":
+        known["sm120-off"] = lambda: Flashdelta(options.library, 120, OFF).call
         known["sm120-decay"] = lambda: Flashdelta(options.library, 120, DECAY_START).call
         known["native-decay"] = lambda: Flashdelta(options.library, 0, DECAY_START).call
     known["fla"] = lambda: fla_recurrent_call if options.cases == "decode" else fla_call
@@ -272,6 +305,10 @@ def medians(graphs, runs):
 
 def measure(case, peers, options):
     heads, lengths, gates = case
+    errors = options.errors
+    if options.cases == "table":
+        errors = (heads, lengths) in BARS
+        peers = {name: call for name, call in peers.items() if errors or name in BRIEF}
     x = make_inputs(heads, lengths_of(lengths), gates)
     line = {"heads": f"{heads[0]}/{heads[1]}", "lengths": lengths, "gates": gates, "ms": {}, "error": {}, "not_run": {}}
     graphs, outputs = {}, {}
@@ -281,12 +318,19 @@ def measure(case, peers, options):
         except Exception as fault:  # noqa: BLE001: a peer that fails is a result
             line["not_run"][name] = str(fault).strip().splitlines()[-1][:200] if str(fault).strip() else repr(fault)
     line["ms"] = medians(graphs, options.runs)
-    if options.errors:
+    if errors:
         want = recurrence(x)
         for name, out in outputs.items():
             state = out[1].transpose(2, 3) if name == "flashinfer" else out[1]
             line["error"][name] = [relative_error(out[0], want[0]), relative_error(state, want[1])]
     return line
+
+
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def copy_rate():
@@ -305,37 +349,47 @@ def decode_cases():
 def cases_of(options):
     if options.cases == "decode":
         return decode_cases()
-    pairs = BARS if options.cases == "bars" else BARS + [(h, n) for n in LENGTHS for h in HEADS if (h, n) not in BARS]
-    return [(heads, lengths, gates) for gates in options.gates.split(",") for heads, lengths in pairs]
+    others = [(heads, lengths) for heads in HEADS for lengths in LENGTHS if (heads, lengths) not in BARS]
+    if options.cases == "table":
+        bars = [(*pair, gates) for pair in BARS for gates in ("mixed", "decaying", "zero")]
+        return bars + [(*pair, "mixed") for pair in others]
+    pairs = BARS if options.cases == "bars" else BARS + others
+    return [(*pair, gates) for gates in options.gates.split(",") for pair in pairs]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--cases", choices=["bars", "all", "decode"], default="bars")
+    parser.add_argument("--library", required=True, help="libflashdelta.so")
+    parser.add_argument("--out", required=True, help="JSON lines, added to")
+    parser.add_argument("--cases", choices=["bars", "all", "table", "decode"], default="bars")
     parser.add_argument("--gates", default="mixed", help="of mixed, decaying, zero, with commas")
     parser.add_argument("--peers", default="", help="names with commas; all that can run by default")
-    parser.add_argument("--decay-start", action="store_true", help="this library's decay_start too")
+    parser.add_argument("--decay-start", action="store_true", help="this library's off and decay_start too")
+    parser.add_argument("--compile", action="store_true", help="compile flash-linear-attention's kernels first")
+    parser.add_argument("--compile-only", metavar="HK/HV", help=argparse.SUPPRESS)
     parser.add_argument("--errors", action="store_true", help="against the float64 recurrence")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no case is begun")
     options = parser.parse_args()
+    if options.compile_only:
+        return compile_fla(tuple(map(int, options.compile_only.split("/"))))
     begin = time.monotonic()
     done = set()
     if os.path.exists(options.out):
         with open(options.out, encoding="utf-8") as file:
             done = {(x["heads"], x["lengths"], x["gates"]) for x in map(json.loads, file) if "heads" in x}
+    cases = [case for case in cases_of(options) if (f"{case[0][0]}/{case[0][1]}", case[1], case[2]) not in done]
     peers = peers_of(options)
+    if options.compile and "fla" in peers:
+        compile_side_by_side(dict.fromkeys(heads for heads, _, _ in cases))
     left = 0
     with open(options.out, "a", encoding="utf-8") as file:
         def write(line):
             print(json.dumps(line), file=file, flush=True)
-        write({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
+        write({"date": time.strftime("%Y-%m-%d", time.gmtime()), "device": torch.cuda.get_device_name(),
+               "torch": torch.__version__, "triton": triton.__version__, "fla": version("fla-core"),
                "command": " ".join(sys.argv[1:]), "copy_tb_per_s": copy_rate()})
-        for case in cases_of(options):
-            if (f"{case[0][0]}/{case[0][1]}", case[1], case[2]) in done:
-                continue
+        for case in cases:
             if time.monotonic() - begin > options.budget:
                 left += 1
                 continue

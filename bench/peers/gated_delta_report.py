@@ -12,7 +12,12 @@ import pathlib
 import sys
 
 PUBLISHED = ("flash_qla", "flashinfer", "fla")
-OURS = ("sm120", "native", "sm120-decay", "native-decay")
+NAMES = {"fla": "flash-linear-attention", "flash-qla": "FlashQLA", "flashinfer": "FlashInfer",
+         "published flash_qla": "FlashQLA, published", "published flashinfer": "FlashInfer, published",
+         "published fla": "flash-linear-attention, published",
+         "published best": "the better of FlashQLA and FlashInfer, published"}
+OURS = {"sm120": "exact", "native": "exact, the card's own limits", "sm120-off": "off", "sm120-decay": "decay_start",
+        "native-decay": "decay_start, the card's own limits"}
 
 
 def published(folder):
@@ -21,12 +26,15 @@ def published(folder):
         if line.startswith(("#", "heads")):
             continue
         heads_k, heads_v, lengths, *ms = line.split("\t")
-        table[f"{heads_k}/{heads_v}", lengths] = dict(zip(PUBLISHED, map(float, ms)))
+        case = {f"published {name}": float(x) for name, x in zip(PUBLISHED, ms)}
+        case["published best"] = min(case["published flash_qla"], case["published flashinfer"])
+        table[f"{heads_k}/{heads_v}", lengths] = case
     return table
 
 
 def read(paths):
-    """Cases by (heads, lengths, gates), a later file's numbers over an earlier one's; and what the runs say of themselves."""
+    """Cases by (heads, lengths, gates), a later file's numbers over an earlier one's; and what the runs say of
+    themselves."""
     cases, runs = {}, []
     for path in paths:
         for line in map(json.loads, pathlib.Path(path).read_text().splitlines()):
@@ -44,36 +52,80 @@ def geomean(ratios):
 
 
 def number(x, digits=3):
-    return "-" if x is None else f"{x:.{digits}f}"
+    return "" if x is None else f"{x:.{digits}f}"
 
 
 def table(rows):
     head, *body = rows
+    if not body:
+        return ""
     return "\n".join(["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"] +
                      ["| " + " | ".join(row) + " |" for row in body]) + "\n"
 
 
-def prefill_rows(cases, peers, known):
-    shown = [name for name in (*OURS, "fla", "flash-qla", "flashinfer") if name in peers]
-    yield ["heads, lengths", "gates", *shown, "published: FlashQLA", "FlashInfer", "FLA"]
+def against(cases, mine):
+    """By peer, {(heads, lengths): how many times as long the peer takes}, mixed gates."""
+    found = {name: {} for name in NAMES}
     for (heads, lengths, gates), case in cases.items():
-        other = known.get((heads, lengths), {}) if gates == "mixed" else {}
-        yield [f"{heads}, {lengths}", gates, *(number(case["ms"].get(name)) for name in shown),
-               *(number(other.get(name)) for name in PUBLISHED)]
+        if gates != "mixed" or mine not in case["ms"]:
+            continue
+        for name, ratios in found.items():
+            if name in case["ms"]:
+                ratios[heads, lengths] = case["ms"][name] / case["ms"][mine]
+    return {name: ratios for name, ratios in found.items() if ratios}
+
+
+def ratio_rows(cases):
+    yield ["flashdelta", "beside", "cases", "geometric mean", "least", "at", "over 5% slower in"]
+    for mine in ("sm120", "native"):
+        for name, ratios in against(cases, mine).items():
+            heads, lengths = min(ratios, key=ratios.get)
+            slower = sum(ratio < 1 / 1.05 for ratio in ratios.values())
+            yield [OURS[mine], NAMES[name], str(len(ratios)), number(geomean(list(ratios.values())), 2),
+                   number(ratios[heads, lengths], 2), f"{heads}, {lengths}", str(slower)]
+
+
+def group_rows(cases, place, title):
+    """Geometric means by heads (place 0) or lengths (place 1)."""
+    found = against(cases, "sm120")
+    yield [title, *(NAMES[name] for name in found)]
+    for key in dict.fromkeys(key[place] for key in cases):
+        rows = [[ratio for case, ratio in ratios.items() if case[place] == key] for ratios in found.values()]
+        if any(rows):
+            yield [key, *(number(geomean(row), 2) if row else "" for row in rows)]
+
+
+def whole_rows(cases):
+    """Cases that ran in every way."""
+    peers = [name for name in ("fla", "flash-qla", "flashinfer", "published best")
+             if any(name in case["ms"] for case in cases.values())]
+    yield ["heads, lengths", "gates", *OURS.values(), *(NAMES[name] for name in peers)]
+    for (heads, lengths, gates), case in cases.items():
+        if "sm120-decay" in case["ms"]:
+            yield [f"{heads}, {lengths}", gates, *(number(case["ms"].get(name)) for name in (*OURS, *peers))]
+
+
+def case_rows(cases):
+    peers = [name for name in NAMES if any(name in case["ms"] for case in cases.values())]
+    yield ["heads, lengths", "exact", *(NAMES[name] for name in peers)]
+    for (heads, lengths, gates), case in cases.items():
+        if gates == "mixed" and "sm120" in case["ms"]:
+            yield [f"{heads}, {lengths}", *(number(case["ms"].get(name)) for name in ("sm120", *peers))]
 
 
 def error_rows(cases):
-    yield ["heads, lengths", "gates", "o", "FLA's", "final state", "FLA's"]
+    yield ["heads, lengths", "gates", "o", "flash-linear-attention's", "final state", "flash-linear-attention's"]
     for (heads, lengths, gates), case in cases.items():
         ours, fla = case["error"].get("sm120"), case["error"].get("fla")
         if ours is None:
             continue
-        pair = [f"{x:.2e}" if x is not None else "-" for x in (ours[0], fla and fla[0], ours[1], fla and fla[1])]
+        pair = [f"{x:.2e}" if x is not None else "" for x in (ours[0], fla and fla[0], ours[1], fla and fla[1])]
         yield [f"{heads}, {lengths}", gates, *pair]
 
 
 def decode_rows(cases, copy):
-    yield ["sequences of tokens", "ms", "FLA's fused_recurrent, ms", "states, TB/s", "of the copy rate"]
+    yield ["sequences of tokens", "ms", "fused_recurrent of flash-linear-attention, ms", "states, TB/s",
+           "of the copy rate"]
     for (heads, lengths, _), case in cases.items():
         count = int(lengths.split(" of ")[0])
         ms = case["ms"].get("sm120")
@@ -83,43 +135,28 @@ def decode_rows(cases, copy):
         yield [lengths, number(ms, 4), number(case["ms"].get("fla"), 4), number(rate, 2), f"{rate / copy:.0%}"]
 
 
-def ratios(cases, known):
-    """Geometric means over FlashQLA's list: how many times faster than each published number, mixed gates."""
-    lines = []
-    for mine in ("sm120", "native"):
-        pairs = [(case["ms"][mine], known[key[:2]]) for key, case in cases.items()
-                 if key[2] == "mixed" and mine in case["ms"] and key[:2] in known]
-        if not pairs:
-            continue
-        against = {name: [other[name] / ms for ms, other in pairs] for name in PUBLISHED}
-        against["the better of FlashQLA and FlashInfer"] = [min(o["flash_qla"], o["flashinfer"]) / ms for ms, o in pairs]
-        text = ", ".join(f"{geomean(r):.2f} x {name}" for name, r in against.items())
-        slower = sum(r < 1 / 1.05 for r in against["flash_qla"])
-        lines.append(f"- {mine}: {text}; over 5% slower than FlashQLA in {slower} of {len(pairs)}.")
-    return "\n".join(lines) + "\n"
-
-
-def write_plot(folder, cases, known):
-    rows = [(heads, lengths, case["ms"]["sm120"], known[heads, lengths]) for (heads, lengths, gates), case in cases.items()
-            if gates == "mixed" and (heads, lengths) in known and "sm120" in case["ms"]]
-    rows.sort(key=lambda r: r[3]["flash_qla"] / r[2])
-    data = [f'"{heads} {lengths}" ' + " ".join(f"{other[name] / ms:.3f}" for name in PUBLISHED)
-            for heads, lengths, ms, other in rows]
-    (folder / "gated-delta-peers.dat").write_text("# case, how many times faster than FlashQLA, FlashInfer, FLA\n" +
-                                                  "\n".join(data) + "\n")
+def write_plot(folder, cases):
+    peers = [name for name in ("fla", "flash-qla", "flashinfer", "published flash_qla", "published flashinfer")
+             if any(name in case["ms"] for case in cases.values())]
+    rows = [(f"{heads} {lengths}", [case["ms"].get(name, math.nan) / case["ms"]["sm120"] for name in peers])
+            for (heads, lengths, gates), case in cases.items() if gates == "mixed" and "sm120" in case["ms"]]
+    rows.sort(key=lambda row: row[1][-2:])
+    lines = [f'"{name}" ' + " ".join(f"{x:.3f}" for x in ratios) for name, ratios in rows]
+    head = "# case, how many times as long as flashdelta: " + ", ".join(NAMES[name] for name in peers)
+    (folder / "gated-delta-peers.dat").write_text("\n".join([head, *lines]) + "\n")
+    plots = [f'"gated-delta-peers.dat" using 0:{2 + i} title "{NAMES[name]}" with points pt {point} ps 0.5'
+             for i, (name, point) in enumerate(zip(peers, (9, 7, 5, 13, 11)))]
     (folder / "gated-delta-peers.gp").write_text("""# gnuplot gated-delta-peers.gp
-set terminal svg size 900,480
+set terminal svg size 900,480 font "sans,12" background "white"
 set output "gated-delta-peers.svg"
-set title "Gated delta rule forward on an H200, SM120's limits: times faster than published numbers, mixed gates"
-set xlabel "cases of FlashQLA's forward list, by the first curve"
-set ylabel "ratio"
+set title "Gated delta rule forward on an H200, SM120's limits, exact, mixed gates"
+set xlabel "cases of FlashQLA's forward list, by FlashQLA's published times"
+set ylabel "times as long as flashdelta"
 set logscale y 2
 set grid y
 set key left top
 plot 1 notitle with lines lc "black", \\
-  "gated-delta-peers.dat" using 0:2 title "FlashQLA" with points pt 7 ps 0.5, \\
-  "" using 0:3 title "FlashInfer" with points pt 5 ps 0.5, "" using 0:4 title "FLA" with points pt 9 ps 0.5
-""")
+  """ + ", \\\n  ".join(plots) + "\n")
 
 
 def main():
@@ -128,12 +165,34 @@ def main():
     cases, runs = read(paths)
     decode = {key: case for key, case in cases.items() if " of " in key[1]}
     prefill = {key: case for key, case in cases.items() if " of " not in key[1]}
-    peers = {name for case in prefill.values() for name in case["ms"]}
+    for (heads, lengths, gates), case in prefill.items():
+        if gates == "mixed":
+            case["ms"] |= known.get((heads, lengths), {})
+    facts = ["; ".join(f"{name} {run[name]}" for name in ("date", "device", "torch", "triton", "fla", "command")
+                       if run.get(name)) for run in runs]
     copy = max((run["copy_tb_per_s"] for run in runs), default=float("nan"))
-    (folder / "gated-delta-peers.md").write_text("\n".join([
-        ratios(prefill, known), table(list(prefill_rows(prefill, peers, known))), table(list(error_rows(prefill))),
-        f"Copy rate {copy:.2f} TB/s, read and written.\n", table(list(decode_rows(decode, copy)))]))
-    write_plot(folder, prefill, known)
+    sections = [
+        "# Gated delta rule forward beside peers on an H200\n",
+        "bench/peers/gated_delta.py: bf16, K = V = 128, an initial and a final state, CUDA graphs replayed in turn, medians,"
+        " ms. Published: gated-delta-published.tsv. Ratios are how many times as long the other takes, mixed gates. SM120's"
+        " limits unless said.\n",
+        "".join(f"- {fact}\n" for fact in facts),
+        table(ratio_rows(prefill)),
+        "![ratios by case](gated-delta-peers.svg)\n",
+        table(group_rows(prefill, 0, "heads")),
+        table(group_rows(prefill, 1, "lengths")),
+        "## Gates and ways\n",
+        table(whole_rows(prefill)),
+        "Relative L2 errors against a float64 recurrence on the card:\n",
+        table(error_rows(prefill)),
+        "## All cases, mixed gates\n",
+        table(case_rows(prefill)),
+    ]
+    if decode:
+        sections += ["## Few tokens\n", f"Copy rate {copy:.2f} TB/s, read and written.\n",
+                     table(decode_rows(decode, copy))]
+    (folder / "gated-delta-peers.md").write_text("\n".join(sections))
+    write_plot(folder, prefill)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def make(kind, heads):
     }  # fmt: skip
     with torch.device("cuda"):
         if kind == "qwen3_next":
-            experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+            # Every token goes to every expert: which two a router picks of random ones is for rounding to decide.
+            experts = {"num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 512}
             config = transformers.Qwen3NextConfig(**common, **experts, shared_expert_intermediate_size=512)
             return transformers.Qwen3NextForCausalLM(config).eval()
         return transformers.Qwen3_5ForCausalLM(transformers.Qwen3_5TextConfig(**common)).eval()

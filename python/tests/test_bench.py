@@ -1,7 +1,10 @@
-"""The benchmark's page of recorded results: what is in the folder is on it, and nothing is fetched."""
+"""The benchmark's pages of recorded results: what is in the folder is on them, and nothing is fetched."""
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +47,30 @@ def test_page_of_recorded_results(tmp_path):
 def test_no_recorded_results(tmp_path):
     with pytest.raises(FileNotFoundError, match="no attention"):
         bench.main(["--recorded", str(tmp_path)])
+
+
+def test_page_of_gated_delta_peers(tmp_path):
+    """Ratios are of one run where a peer ran, else of what is published, and name the case where they are least."""
+    published = "# from\nheads_k\theads_v\tlengths\tflash_qla\tflashinfer\tfla\n"
+    (tmp_path / "gated-delta-published.tsv").write_text(
+        published + "16\t48\t1x2048\t2.0\t1.5\t4.0\n2\t8\t1x2048\t2.0\t9.0\t4.0\n"
+    )
+    run = {"date": "today", "device": "a card", "copy_tb_per_s": 4.2}
+    cases = [
+        {"heads": "16/48", "lengths": "1x2048", "gates": "mixed", "ms": {"sm120": 1.0, "fla": 3.0, "sm120-decay": 0.7}},
+        {"heads": "16/48", "lengths": "1x2048", "gates": "zero", "ms": {"sm120": 1.1, "sm120-decay": 1.2}},
+        {"heads": "2/8", "lengths": "1x2048", "gates": "mixed", "ms": {"sm120": 0.5, "fla": 6.0}},
+    ]
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("\n".join(map(json.dumps, [run, *cases])) + "\n")
+    script = Path(__file__).parents[2] / "bench/peers/gated_delta_report.py"
+    subprocess.run([sys.executable, str(script), str(tmp_path), str(lines)], check=True)
+    page = (tmp_path / "gated-delta-peers.md").read_text()
+    for words in (
+        "| exact | flash-linear-attention | 2 | 6.00 | 3.00 | 16/48, 1x2048 | 0 |",
+        "| exact | the better of FlashQLA and FlashInfer, published | 2 | 2.45 | 1.50 | 16/48, 1x2048 | 0 |",
+        "| 16/48, 1x2048 | zero | 1.100 |  |  | 1.200 |",
+        "- date today; device a card",
+    ):
+        assert words in page, words
+    assert (tmp_path / "gated-delta-peers.dat").read_text().count("2048") == 2

@@ -21,6 +21,7 @@ from .workloads import delta_flops
 _NAMES = {
     "sm120": OURS,
     "native": "flashdelta, card's own limits",
+    "sm120-off": "flashdelta, off",
     "sm120-decay": "flashdelta, decay_start",
     "native-decay": "flashdelta, card's own limits, decay_start",
     "fa2": "FlashAttention-2",

@@ -55,8 +55,9 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
     g = -torch.rand(1, 64, 2, device=device)
     o, state = torch.empty_like(x), torch.zeros(1, 2, 64, 64, device=device)
     y, h = x[:, :1].contiguous(), g[:, :1].contiguous()
+    per_head, raw = torch.zeros(2, device=device), h.bfloat16()
     with torch.no_grad():
-        from ..compat import flash_attn
+        from ..compat import fla, flash_attn, flash_qla, flashinfer
 
         few: dict[str, Any] = {"backend": backend, "arch": arch}
         turned = x.transpose(1, 2)
@@ -71,6 +72,18 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
                 y, y, y, h, h, initial_state=state, final_state=state, **few
             ),
             "compat.flash_attn_func": lambda: flash_attn.flash_attn_func(x, x, x, causal=True),
+            "compat.fla chunk, states": lambda: fla.chunk_gated_delta_rule(
+                x, x, x, g, g, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
+            ),
+            "compat.fla fused_recurrent, one token": lambda: fla.fused_recurrent_gated_delta_rule(
+                y, y, y, h, beta=h, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
+            ),
+            "compat.flash_qla chunk, states": lambda: flash_qla.chunk_gated_delta_rule(
+                x, x, x, g, g, initial_state=state, output_final_state=True
+            ),
+            "compat.flashinfer decode, one token": lambda: flashinfer.gated_delta_rule_decode_pretranspose(
+                y, y, y, state, per_head, raw, per_head, raw
+            ),
             "torch SDPA": lambda: torch.nn.functional.scaled_dot_product_attention(
                 turned, turned, turned, is_causal=True
             ),
