@@ -93,15 +93,14 @@ Status check_tensor(std::string_view name, const flashdelta_tensor& t, std::init
 
 Status check_shape(std::string_view name, const flashdelta_tensor& t, std::initializer_list<int64_t> shape,
                    std::string_view what) {
-  int i = 0;
-  bool same = t.ndim == static_cast<int32_t>(shape.size());
+  const auto fits = [](int64_t size, int64_t wanted) { return wanted < 0 || size == wanted; };
+  const bool same =
+      t.ndim == static_cast<int32_t>(shape.size()) && std::equal(t.shape, t.shape + t.ndim, shape.begin(), fits);
+  if (same) return {};
   std::string wanted;
   for (int64_t size : shape) {
-    same = same && (size < 0 || t.shape[i] == size);
-    wanted += (i == 0 ? "" : ", ") + (size < 0 ? std::string("any") : std::to_string(size));
-    i++;
+    wanted += (wanted.empty() ? "" : ", ") + (size < 0 ? std::string("any") : std::to_string(size));
   }
-  if (same) return {};
   return invalid(name, fmt::format("shape {} = [{}]", what, wanted), shape_text(t));
 }
 
