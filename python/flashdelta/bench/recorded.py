@@ -126,7 +126,7 @@ def _models(lines: list[dict[str, Any]]) -> Iterator[Row]:
         cases.setdefault((line["model"], line["heads"]), {})[line["by"]] = line
     for what, title in (("prefill ms", "a prefill of 8192 tokens"), ("token ms", "a token for each of 8 sequences")):
         for (model, heads), by in cases.items():
-            times = _times({who: line[what] for who, line in by.items()})
+            times = _times({who: line[what] for who, line in by.items() if line[what] is not None})
             yield Row(f"{model} {heads}", f"Models of four layers: {title}", heads, 1.0, times, unit="a second")
 
 
