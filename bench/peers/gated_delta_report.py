@@ -154,7 +154,7 @@ set xlabel "cases of FlashQLA's forward list, by FlashQLA's published times"
 set ylabel "times as long as flashdelta"
 set logscale y 2
 set grid y
-set key left top
+set key below
 plot 1 notitle with lines lc "black", \\
   """ + ", \\\n  ".join(plots) + "\n")
 

@@ -21,9 +21,8 @@ def _refuse_options(dropout_p: float, alibi_slopes: Tensor | None) -> None:
         refuse(_PACKAGE, "alibi_slopes", alibi_slopes, "alibi_slopes=None")
 
 
-def _padded(x: Tensor) -> Tensor:
+def _padded(x: Tensor, short: int) -> Tensor:
     """Head sizes that are no multiple of 8 are filled up with zeros, which change no dot product."""
-    short = -x.shape[-1] % 8
     return pad(x, (0, short)) if short else rows(x)
 
 
@@ -32,10 +31,11 @@ def _attend(
     with_lse: bool, **lengths: Any,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     head_dim, head_dim_v = q.shape[-1], v.shape[-1]
+    short, short_v = -head_dim % 8, -head_dim_v % 8
     out = _core.attention_forward(
-        _padded(q),
-        _padded(k),
-        _padded(v),
+        _padded(q, short),
+        _padded(k, short),
+        _padded(v, short_v),
         causal=causal,
         scale=head_dim**-0.5 if scale is None else scale,
         window_left=max(window[0], -1),
@@ -47,7 +47,7 @@ def _attend(
     o, lse = out if with_lse else (out, None)
     if lse is not None:  # a row that sees no key has +inf there, and -inf here
         lse = torch.where(lse == -torch.inf, torch.inf, lse)
-    return o if o.shape[-1] == head_dim_v else o[..., :head_dim_v], lse
+    return o[..., :head_dim_v] if short_v else o, lse
 
 
 def flash_attn_func(
