@@ -268,34 +268,42 @@ std::vector<BulkPiece> pieces_of(const TensorMap& map, U32 shared, const std::ar
   return pieces;
 }
 
-// Operands: [shared], [map, {x, y, z, w}], [mbarrier].
+// Operands to shared: [shared], [map, {x, y, z, w}], [mbarrier]; from shared: [map, {x, y, z, w}], [shared].
+template <bool kToShared>
 void copy_tensor(Warp& w, const Instruction& i) {
   Addresses shared, map_at, barrier;
-  get_addresses(w, i, 0, 0, &shared);
-  get_addresses(w, i, 1, 1, &map_at);
-  get_barriers(w, i, 6, 2, &barrier);
+  const U32 map_operand = kToShared ? 1 : 0;
+  get_addresses(w, i, kToShared ? 0 : 5, kToShared ? 0 : 1, &shared);
+  get_addresses(w, i, map_operand, map_operand, &map_at);
+  if (kToShared) get_barriers(w, i, 6, 2, &barrier);
   for (U32 l = 0; l < 32; ++l) {
     if (!in(w.mask, l)) continue;
     TensorMap map;
     if (!find_map(w, l, map_at.at[l], &map)) continue;
     std::array<int64_t, 4> corner;
-    for (U32 d = 0; d < 4; ++d) corner[d] = static_cast<int32_t>(w.lanes<U32>(i.operand[2 + d])[l]);
+    for (U32 d = 0; d < 4; ++d) corner[d] = static_cast<int32_t>(w.lanes<U32>(i.operand[map_operand + 1 + d])[l]);
     Addresses box = shared;
     box.mask = 1u << l;
     check_shared(w, &box, map.box_bytes(), 1024, "tensor copy");
-    if (box.mask == 0 || w.block->find_mbarrier(w, l, barrier.at[l]) == nullptr) continue;
+    if (box.mask == 0 || (kToShared && w.block->find_mbarrier(w, l, barrier.at[l]) == nullptr)) continue;
     BulkCopy copy;
-    copy.mbarrier = barrier.at[l];
+    copy.to_shared = kToShared;
+    if (kToShared) copy.mbarrier = barrier.at[l];
     copy.pieces = pieces_of(map, static_cast<U32>(shared.at[l]), corner);
+    if (!kToShared) std::erase_if(copy.pieces, [](const BulkPiece& piece) { return piece.global == nullptr; });
+    bool inside = true;
     for (const BulkPiece& piece : copy.pieces) {
       if (piece.global == nullptr) continue;
       Addresses global;
       global.mask = 1u << l;
       global.at[l] = reinterpret_cast<U64>(piece.global);
       const Target* targets[32];
-      check_global(w, i, &global, piece.bytes, 16, false, "tensor copy", targets);
-      if (global.mask == 0) break;
+      check_global(w, i, &global, piece.bytes, 16, !kToShared, "tensor copy", targets);
+      inside = global.mask != 0;
+      if (!inside) break;
+      if (!kToShared) w.block->claim(w, l, *targets[l], piece.global, piece.bytes);
     }
+    if (!inside) continue;
     w.block->counters[Counter::kBulkBytes] += map.box_bytes();
     w.block->start_bulk(w, l, std::move(copy));
   }
@@ -332,7 +340,9 @@ void AddCopy(OpcodeTable* t) {
   t->add("cp.async.bulk.shared.global.mbarrier::complete_tx::bytes",
          {copy_bulk<true, false>, "=mmrm;=mmrmq", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.async.bulk.tensor.4d.shared.global.tile.mbarrier::complete_tx::bytes",
-         {copy_tensor, "=mmrrrrm", Counter::kBulkCopies, kMayPreempt});
+         {copy_tensor<true>, "=mmrrrrm", Counter::kBulkCopies, kMayPreempt});
+  t->add("cp.async.bulk.tensor.4d.global.shared.tile.bulk_group",
+         {copy_tensor<false>, "=mrrrrm", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.async.bulk.global.shared.bulk_group",
          {copy_bulk<false, false>, "=mmr;=mmrq", Counter::kBulkCopies, kMayPreempt});
   t->add("cp.reduce.async.bulk.global.shared.bulk_group.add.f32",

@@ -32,7 +32,7 @@ inline void expect_close(Call& call, const Answers& answers, const std::vector<u
 }
 
 inline void expect_right_on_emulator(Call& call, uint32_t seed = 1, double factor = 1,
-                                     const GatedDeltaParts& parts = {}) {
+                                     const std::optional<GatedDeltaParts>& parts = {}) {
   const Answers answers = expected_answers(call);
   ASSERT_FALSE(::testing::Test::HasFailure());
   const std::vector<uint8_t> before = call.final_state().bytes();

@@ -119,9 +119,9 @@ TEST(Plan, GatedDeltaBudgetIsTheKernels) {
   const auto bytes = [](const Candidate& candidate) {
     return assess(arch("sm90"), gated_delta(128, 128), candidate).shared_bytes;
   };
-  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 78848);
-  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 95232);
-  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 113664);
+  EXPECT_EQ(bytes({32, 32, 64, 128, 3, false}), 74752);
+  EXPECT_EQ(bytes({32, 32, 128, 256, 3, false}), 87040);
+  EXPECT_EQ(bytes({64, 64, 64, 128, 2, false}), 105472);
 }
 
 TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
@@ -135,9 +135,9 @@ TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
 
 TEST(Plan, GatedDeltaParts) {
   const Assessment assessment = assess(arch("sm120"), gated_delta(128, 64), {32, 32, 64, 128, 2, false});
-  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384},   {"q", 16384},       {"v", 8192},
-                                                           {"o", 4096},    {"t", 3072},        {"p", 3072},
-                                                           {"gate", 1024}, {"barriers", 1024}, {"padding", 1024}};
+  const std::vector<std::pair<std::string, int64_t>> parts{{"k", 16384},       {"q", 16384},     {"v", 8192},
+                                                           {"t", 3072},        {"p", 3072},      {"gate", 1024},
+                                                           {"barriers", 1024}, {"padding", 1024}};
   EXPECT_EQ(assessment.parts, parts);
 }
 

@@ -30,7 +30,8 @@ std::string attention_source(const char* header, const char* rows, const char* f
   return text.str();
 }
 
-// kind: "prepare", "forward", "summary", "scan" or "recurrent", which names the table, the header and the function.
+// kind: "prepare", "forward", "wide", "summary", "scan" or "recurrent", which names the table, the header and the
+// function.
 std::string gated_delta_source(const std::string& kind, const char* name, size_t index) {
   const bool recurrent = kind == "recurrent";
   std::ostringstream text;
@@ -96,6 +97,10 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < std::size(gated_delta_forward_rows); i++) {
     const auto& row = gated_delta_forward_rows[i];
     add(row, gated_delta_source("forward", row.name, i));
+  }
+  for (size_t i = 0; i < std::size(gated_delta_wide_rows); i++) {
+    const auto& row = gated_delta_wide_rows[i];
+    add(row, gated_delta_source("wide", row.name, i));
   }
   for (size_t i = 0; i < std::size(gated_delta_summary_rows); i++) {
     const auto& row = gated_delta_summary_rows[i];

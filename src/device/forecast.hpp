@@ -43,7 +43,8 @@ struct Forecast {
 // NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.
 Status forecast_attention(const DeviceProfile& device, const ForecastRequest& request, Forecast* forecast);
 
-// Gated delta forward over equally long sequences, each in one part: without context parallelism.
+// Gated delta forward over equally long sequences, each in one part, without context parallelism; fp32 states are read
+// and written.
 struct GatedDeltaForecastRequest {
   const ArchProfile* arch = nullptr;
   flashdelta_dtype dtype = FLASHDELTA_BF16;
@@ -51,8 +52,8 @@ struct GatedDeltaForecastRequest {
   int64_t batch = 1, heads_k = 1, heads_v = 1, seqlen = 0;
 };
 
-// Of the preparation and the sequential kernel together; for few tokens, of the recurrent kernel, with fp32 states read
-// and written. NOT_SUPPORTED as above.
+// Of the preparation and the sequential kernel together; for few tokens, of the recurrent kernel. NOT_SUPPORTED as
+// above.
 Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast);
 
 }  // namespace flashdelta

@@ -14,6 +14,8 @@ using emulator::Counters;
 // in which its warps issue.
 constexpr double kStepCycles = 400;
 constexpr double kPreparationBusy = 0.7;
+// From a block's launch to its first chunk, and from its last to the next block, but for its states.
+constexpr double kBlockSeconds = 5e-6;
 constexpr int64_t kChunks = 4;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -36,9 +38,10 @@ class CountingDevice final : public ForwardingDevice {
   EmulatorDevice emulator_{*parse_arch("sm120"), 0, 0};
 };
 
-// A call's kernels over one key head and that many tokens of zeros, whose gates are zero too; states: from one to
-// another.
-Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool states, std::vector<Counters>* launches) {
+// A call's kernels over one key head and that many tokens of zeros, whose gates are zero too, in blocks of one width;
+// states: from one to another.
+Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool wide, bool states,
+                    std::vector<Counters>* launches) {
   const int64_t group = r.heads_v / r.heads_k, elements = states ? group * r.dim_k * r.dim_v : 0;
   std::vector<float> initial(elements), final(elements);
   std::vector<uint16_t> q(tokens * r.dim_k), v(tokens * group * r.dim_v), o(tokens * group * r.dim_v);
@@ -62,11 +65,13 @@ Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool sta
   };
   if (states) p.initial = state(initial), p.final = state(final);
   CountingDevice device;
-  size_t bytes = 0;
-  FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_workspace_on(p, *r.arch, 1, &bytes));
+  GatedDeltaKernels kernels;
+  FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, *r.arch, &kernels));
+  GatedDeltaParts parts;
+  if (wide) parts.wide_units = group;
   void* workspace = nullptr;
-  FLASHDELTA_RETURN_IF_ERROR(device.allocate(bytes, &workspace));
-  const Status status = gated_delta_forward_on(device, *r.arch, p, workspace, nullptr);
+  FLASHDELTA_RETURN_IF_ERROR(device.allocate(gated_delta_workspace(p, kernels, parts).total, &workspace));
+  const Status status = gated_delta_forward_in_parts(device, *r.arch, p, kernels, parts, workspace, nullptr);
   device.release(workspace);
   *launches = std::move(device.launches);
   return status;
@@ -77,7 +82,7 @@ Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool sta
 Status forecast_recurrent(const DeviceProfile& device, const GatedDeltaForecastRequest& r,
                           const GatedDeltaRow<GatedDeltaRecurrentConfig>& row, Forecast* forecast) {
   std::vector<Counters> launches;
-  FLASHDELTA_RETURN_IF_ERROR(count_tokens(r, r.seqlen, true, &launches));
+  FLASHDELTA_RETURN_IF_ERROR(count_tokens(r, r.seqlen, false, true, &launches));
   Cycles busy;
   busy.add(cycles_of(launches.at(0), device, 1, 1), static_cast<double>(r.batch * r.heads_k) / device.sm_count);
   busy.exposed = 0;
@@ -104,25 +109,43 @@ Status forecast_recurrent(const DeviceProfile& device, const GatedDeltaForecastR
 Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecastRequest& request, Forecast* forecast) {
   FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
   GatedDeltaProblem shape;
-  shape.q.dtype = request.dtype;
+  shape.q.dtype = shape.o.dtype = request.dtype;
   shape.dim_k = request.dim_k, shape.dim_v = request.dim_v;
   shape.sequences = request.batch, shape.heads_k = request.heads_k, shape.heads_v = request.heads_v;
   shape.tokens = shape.max_tokens = request.seqlen;
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(shape, *request.arch, &kernels));
   if (kernels.recurrent != nullptr) return forecast_recurrent(device, request, *kernels.recurrent, forecast);
-  const GatedDeltaForwardConfig& config = kernels.forward->config;
-  std::vector<Counters> few, more;
-  FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, kChunks * gated_delta_chunk, false, &few));
-  FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, 2 * kChunks * gated_delta_chunk, false, &more));
-  const int64_t value_blocks = ceil_div(request.dim_v, config.block_v), group = request.heads_v / request.heads_k;
-  const auto cycles = [&](size_t launch, double parts) {
-    Cycles c, whole = cycles_of(difference(more[launch], few[launch]), device, 1, 1);
-    c.add(whole, 1.0 / (kChunks * parts));
-    c.exposed = 0;
-    return c;
+  const auto parts = [&](flashdelta_context_parallel parallel) {
+    shape.context_parallel = parallel;
+    return gated_delta_parts(shape, kernels, device.sm_count);
   };
-  const Cycles prepare = cycles(0, 1), step = cycles(1, static_cast<double>(group * value_blocks));
+  const int64_t wide_units = parts(FLASHDELTA_CONTEXT_PARALLEL_OFF).wide_units;
+  const GatedDeltaForwardConfig& config = kernels.forward->config;
+  const int64_t group = request.heads_v / request.heads_k;
+  const auto value_blocks = [&](const GatedDeltaForwardConfig& c) { return ceil_div(request.dim_v, c.block_v); };
+  // A chunk of the preparation, and of a block of the sequential kernel.
+  struct Work {
+    Cycles prepare, step;
+  };
+  const auto work_of = [&](const GatedDeltaForwardConfig& c, Work* work) -> Status {
+    std::vector<Counters> few, more;
+    const bool wide = c.block_v != config.block_v;
+    FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, kChunks * gated_delta_chunk, wide, false, &few));
+    FLASHDELTA_RETURN_IF_ERROR(count_tokens(request, 2 * kChunks * gated_delta_chunk, wide, false, &more));
+    const auto cycles = [&](size_t launch, double blocks) {
+      Cycles sum;
+      sum.add(cycles_of(difference(more[launch], few[launch]), device, 1, 1), 1.0 / (kChunks * blocks));
+      sum.exposed = 0;
+      return sum;
+    };
+    *work = {cycles(0, 1), cycles(1, static_cast<double>(group * value_blocks(c)))};
+    return {};
+  };
+  Work narrow, wide;
+  FLASHDELTA_RETURN_IF_ERROR(work_of(config, &narrow));
+  if (wide_units > 0) FLASHDELTA_RETURN_IF_ERROR(work_of(kernels.wide->config.wide, &wide));
+  const Cycles& prepare = narrow.prepare;
 
   const double hertz = *device.clock_ghz() * 1e9;
   const double rate = memory_rate(device);
@@ -135,16 +158,26 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
   const double preparation = std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
                                       (keys + records + heads_v * tokens * 8) / rate);
-  const auto blocks = static_cast<int64_t>(heads_v) * value_blocks;
+  const int64_t units = request.batch * request.heads_v;
+  const int64_t wide_blocks = wide_units > 0 ? wide_units * value_blocks(kernels.wide->config.wide) : 0;
+  const int64_t narrow_blocks = (units - wide_units) * value_blocks(config), blocks = wide_blocks + narrow_blocks;
   const int64_t resident =
       resident_blocks(*request.arch, config.shared_bytes(), config.threads(), kernels.forward->register_ceiling);
   const int64_t places = device.sm_count * std::max<int64_t>(resident, 1);
-  const auto waves = static_cast<double>(ceil_div(blocks, places));
   const auto sharing = static_cast<double>(std::min(resident, ceil_div(blocks, device.sm_count)));
-  const double one = std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
-  const double sequential = std::max(waves * chunks * one / hertz, (keys + records + values) / rate);
+  // The cycles that a chunk takes in all of so many blocks' rounds.
+  const auto rounds = [&](int64_t blocks_of_a_width, const Cycles& step) {
+    const double one = std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
+    return static_cast<double>(ceil_div(blocks_of_a_width, places)) * one;
+  };
+  const double cycles = rounds(narrow_blocks, narrow.step) + (wide_units > 0 ? rounds(wide_blocks, wide.step) : 0);
+  const double states = heads_v * static_cast<double>(request.dim_k * request.dim_v) * 8;  // in fp32, read and written
+  const double starts =
+      kBlockSeconds * static_cast<double>(ceil_div(narrow_blocks, places) + ceil_div(wide_blocks, places)) +
+      states / rate;
+  const double sequential = std::max(chunks * cycles / hertz + starts, (keys + records + values + states) / rate);
   *forecast = {.device = std::string(device.name),
-               .kernel = kernels.forward->name,
+               .kernel = wide_units > 0 ? kernels.wide->name : kernels.forward->name,
                .blocks = blocks,
                .resident_blocks = resident,
                .seconds = preparation + sequential,
@@ -152,10 +185,6 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                .flops = heads_v * tokens * static_cast<double>(request.dim_k * request.dim_v) * 6,
                .limits = {},
                .binding = ""};
-  const auto parts = [&](flashdelta_context_parallel parallel) {
-    shape.context_parallel = parallel;
-    return gated_delta_parts(shape, kernels, device.sm_count);
-  };
   const GatedDeltaParts exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
   forecast->parts_exact = exact.most;
   forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START).most;
@@ -164,9 +193,10 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
     forecast->composed_seconds = preparation + exact.time * sequential;
   }
   Cycles busy;
-  busy.add(step, static_cast<double>(blocks) * chunks / device.sm_count);
+  busy.add(narrow.step, static_cast<double>(narrow_blocks) * chunks / device.sm_count);
+  if (wide_units > 0) busy.add(wide.step, static_cast<double>(wide_blocks) * chunks / device.sm_count);
   busy.add(prepare, heads_k * chunks / device.sm_count);
-  set_limits(busy, (2 * keys + 2 * records + values) / rate, hertz, forecast);
+  set_limits(busy, (2 * keys + 2 * records + values + states) / rate, hertz, forecast);
   return {};
 }
 

@@ -18,13 +18,15 @@ int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
   return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
 
-// The row of a summary or a scan that goes with a forward row.
+// The row of a summary, of a scan or with wide blocks that goes with a forward row.
 template <class Row, size_t N>
 const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& forward, const ArchProfile& arch) {
   for (const Row& row : rows) {
     if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
     if constexpr (requires { row.config.first; }) {
       if (row.config.first == forward) return &row;
+    } else if constexpr (requires { row.config.narrow; }) {
+      if (row.config.narrow == forward) return &row;
     } else {
       if (row.config.dim_k == forward.dim_k) return &row;
     }
@@ -62,6 +64,11 @@ Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t c
   out.parameters = std::as_bytes(std::span(&params, 1));
   out.regions = regions;
   return device.launch(out, stream);
+}
+
+// Wide blocks have no registers for more than this, and no use where all values fit narrow ones.
+bool gated_delta_takes_wide_blocks(const GatedDeltaProblem& p) {
+  return !p.checkpoints && p.o.dtype != FLASHDELTA_FP32 && p.dim_v > 64;
 }
 
 }  // namespace
@@ -104,6 +111,9 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile&
       gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
     return not_supported("q: over 2^31 blocks of chunks and heads");
   }
+  if (gated_delta_takes_wide_blocks(p)) {
+    kernels->wide = with_forward(gated_delta_wide_rows, kernels->forward->config, arch);
+  }
   kernels->summary = with_forward(gated_delta_summary_rows, kernels->forward->config, arch);
   kernels->scan = with_forward(gated_delta_scan_rows, kernels->forward->config, arch);
   return {};
@@ -127,7 +137,9 @@ Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, cons
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   if (kernels.recurrent != nullptr) return device.prepare(kernel_name(*kernels.recurrent));
   FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.prepare)));
-  if (gated_delta_parts(p, kernels, device.info().sm_count).composed()) {
+  const GatedDeltaParts parts = gated_delta_parts(p, kernels, device.info().sm_count);
+  if (parts.wide_units > 0) return device.prepare(kernel_name(*kernels.wide));
+  if (parts.composed()) {
     FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.summary)));
     FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.scan)));
   }
@@ -178,8 +190,13 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
     FLASHDELTA_RETURN_IF_ERROR(compose(device, arch, p, kernels, numbers, params, layout, stream));
     count = numbers * p.heads_v * params.value_blocks;
   }
-  return launch(device, arch, *kernels.forward, count, params, gated_delta_forward_regions(p, workspace, layout),
-                stream);
+  const std::vector<Region> regions = gated_delta_forward_regions(p, workspace, layout);
+  if (parts.wide_units > 0) {
+    const int64_t narrow_units = p.sequences * p.heads_v * parts.most - parts.wide_units;
+    count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
+    return launch(device, arch, *kernels.wide, count, params, regions, stream);
+  }
+  return launch(device, arch, *kernels.forward, count, params, regions, stream);
 }
 
 }  // namespace flashdelta

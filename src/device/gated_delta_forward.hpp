@@ -16,6 +16,7 @@ namespace flashdelta {
 struct GatedDeltaKernels {
   const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
   const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
+  const GatedDeltaRow<GatedDeltaWideConfig>* wide = nullptr;  // takes forward's place where parts have wide blocks
   const GatedDeltaRow<GatedDeltaSummaryConfig>* summary = nullptr;
   const GatedDeltaRow<GatedDeltaScanConfig>* scan = nullptr;
   const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent = nullptr;
@@ -54,6 +55,8 @@ struct GatedDeltaParts {
   // the part before goes on (segments.cuh).
   int64_t chunks = 0;
   double time = 1;  // where they are composed and no head fades, against one part: the plan's model
+  // Value heads of parts, the first, that have wide blocks.
+  int64_t wide_units = 0;
 
   bool composed() const { return chunks > 0; }
 };

@@ -71,6 +71,11 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
   GatedDeltaForwardParams out = call_params(p, kernels.forward->config.block_v, workspace);
   out.segments = parts.most;
   out.segment_threshold = static_cast<float>(gated_delta_segment_threshold(p));
+  if (parts.wide_units > 0) {
+    const int64_t block_v = kernels.wide->config.wide.block_v;
+    out.wide_value_blocks = static_cast<int32_t>((p.dim_v + block_v - 1) / block_v);
+    out.wide_units = static_cast<int32_t>(parts.wide_units);
+  }
   if (!parts.composed()) return out;
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
   const int block_v = kernels.summary->config.part.block_v;
@@ -105,6 +110,7 @@ void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, cons
   };
   params->tensor_copies = map(p.k, p.heads_k, p.dim_k, &params->k_map) &&
                           map(p.q, p.heads_k, p.dim_k, &params->q_map) && map(p.v, p.heads_v, p.dim_v, &params->v_map);
+  params->output_by_boxes = p.o.dtype != FLASHDELTA_FP32 && map(p.o, p.heads_v, p.dim_v, &params->o_map);
 }
 
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& p,

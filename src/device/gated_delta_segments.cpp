@@ -28,20 +28,66 @@ bool states_overlap(const GatedDeltaProblem& p) {
   return initial < final_end && final < initial_end;
 }
 
-// Parts that start early: with `blocks` blocks a part and room for `resident` at a time.
-int parts_that_start_early(const GatedDeltaProblem& p, int64_t blocks, int64_t resident) {
+// How blocks of two widths share a card, in steps: the time of a narrow block's chunk.
+class BlockModel {
+ public:
+  BlockModel(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count)
+      : narrow_(ceil_div(p.dim_v, kernels.forward->config.block_v)),
+        wide_(kernels.wide == nullptr ? 0 : ceil_div(p.dim_v, kernels.wide->config.wide.block_v)),
+        places_(int64_t{sm_count} * kernels.forward->resident_blocks) {}
+
+  struct Share {
+    int64_t wide_units;
+    double rounds;  // of narrow blocks' time
+  };
+
+  // Of so many units, as many rounds of wide blocks as are fastest, and narrow blocks after them. parts: some of the
+  // units are parts of a sequence, where two wide blocks may have to do a range together (cuda/gated_delta/wide.cuh):
+  // none or all are wide.
+  Share share(int64_t units, bool parts) const {
+    Share best{0, rounds(units * narrow_)};
+    if (wide_ == 0) return best;
+    // Under a few rounds, or where products count for more than on an H200, the gain may be none.
+    double least = best.rounds * (1 - kLeastGain);
+    for (int64_t round = 1; (round - 1) * places_ < units * wide_; round++) {
+      const int64_t wide_units = std::min(units, round * places_ / wide_);
+      if (parts && wide_units < units) continue;
+      const double time = kWideStep * rounds(wide_units * wide_) + rounds((units - wide_units) * narrow_);
+      if (time <= least) best = {wide_units, time}, least = time;
+    }
+    return best;
+  }
+
+ private:
+  // A wide block's chunk: 1.6 to 1.7 on an H200; by the model of docs/forecast.md 1.8 and 1.9 on SM120's cards.
+  static constexpr double kWideStep = 1.7;
+  static constexpr double kLeastGain = 0.08;
+
+  double rounds(int64_t blocks) const { return static_cast<double>(ceil_div(blocks, places_)); }
+
+  const int64_t narrow_, wide_, places_;
+};
+
+// Parts that start early, each with the blocks that are fastest.
+GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
   // Of FlashQLA's public benchmark, a token. Wrong for a call, it makes too few parts, or some that are not used.
   constexpr double kUsualDecay = 0.05;
-  if (blocks == 0 || states_overlap(p)) return 1;
+  const BlockModel model(p, kernels, sm_count);
+  const int64_t units = p.sequences * p.heads_v, chunks = ceil_div(p.max_tokens, gated_delta_chunk);
+  GatedDeltaParts best;
+  if (units == 0) return best;
+  const BlockModel::Share whole = model.share(units, false);
+  best.wide_units = whole.wide_units;
+  if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || states_overlap(p)) return best;
   const auto early =
       static_cast<int64_t>(std::ceil(-gated_delta_segment_threshold(p) / (kUsualDecay * gated_delta_chunk)));
-  const int64_t chunks = ceil_div(p.max_tokens, gated_delta_chunk);
-  int best = 1;
   // In chunks one after another. A twentieth less pays for what parts cost themselves.
-  int64_t least = ceil_div(blocks, resident) * chunks * 19 / 20;
-  for (int s = 2; s <= kMostParts && chunks / s / 2 >= early && blocks * s <= kMostBlocks; s++) {
-    const int64_t time = ceil_div(blocks * s, resident) * (ceil_div(chunks, s) + early);
-    if (time < least) best = s, least = time;
+  double least = whole.rounds * static_cast<double>(chunks) * 0.95;
+  for (int s = 2; s <= kMostParts && chunks / s / 2 >= early; s++) {
+    if (units * s * ceil_div(p.dim_v, kernels.forward->config.block_v) > kMostBlocks) break;
+    const BlockModel::Share share = model.share(units * s, true);
+    const double time = share.rounds * static_cast<double>(ceil_div(chunks, s) + early);
+    if (time < least) best.most = s, best.wide_units = share.wide_units, least = time;
   }
   return best;
 }
@@ -138,13 +184,9 @@ double gated_delta_segment_threshold(const GatedDeltaProblem& p) {
 }
 
 GatedDeltaParts gated_delta_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
-  if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || kernels.recurrent != nullptr) return {};
+  if (kernels.recurrent != nullptr) return {};
   const GatedDeltaParts composed = composed_parts(p, kernels, sm_count);
-  if (composed.composed()) return composed;
-  const int64_t blocks = p.sequences * p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v);
-  GatedDeltaParts early;
-  early.most = parts_that_start_early(p, blocks, int64_t{sm_count} * kernels.forward->resident_blocks);
-  return early;
+  return composed.composed() ? composed : parts_that_start_early(p, kernels, sm_count);
 }
 
 GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& p, const GatedDeltaParts& parts) {

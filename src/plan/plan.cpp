@@ -141,7 +141,6 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
   assessment->parts = {{"k", bytes.k},
                        {"q", bytes.q},
                        {"v", bytes.v},
-                       {"o", bytes.o},
                        {"t", bytes.t},
                        {"p", bytes.p},
                        {"gate", bytes.gate},
@@ -196,12 +195,15 @@ OutputPath output_path(AlgorithmClass algorithm) {
 
 std::optional<KernelRow> find_kernel(const ArchProfile&, const PlanProblem& problem, const Candidate& candidate) {
   if (problem.operation == PlanOperation::kGatedDeltaForward) {
-    for (const auto& row : gated_delta_forward_rows) {
-      const GatedDeltaForwardConfig& c = row.config;
+    const auto matches = [&](const GatedDeltaForwardConfig& c) {
       const Candidate tile{gated_delta_chunk, gated_delta_chunk, c.block_v, 32 * c.warps, c.stages, false};
-      if (is_element(c.element, problem.dtype) && c.dim_k == problem.head_dim && tile == candidate) {
-        return KernelRow{row.name, row.register_ceiling};
-      }
+      return is_element(c.element, problem.dtype) && c.dim_k == problem.head_dim && tile == candidate;
+    };
+    for (const auto& row : gated_delta_forward_rows) {
+      if (matches(row.config)) return KernelRow{row.name, row.register_ceiling};
+    }
+    for (const auto& row : gated_delta_wide_rows) {
+      if (matches(row.config.wide)) return KernelRow{row.name, row.register_ceiling};
     }
     const auto* row = is_recurrent(problem, candidate) ? recurrent_row_for(problem.dtype, problem.head_dim) : nullptr;
     if (row == nullptr || candidate != row_candidate(row->config)) return std::nullopt;

@@ -35,11 +35,11 @@ struct GatedDeltaTile {
 };
 
 struct GatedDeltaSharedBytes {
-  int64_t k, q, v, o, t, p;
-  int64_t gate;      // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
-  int64_t barriers;  // two of 8 bytes a stage, in a kilobyte
-  int64_t padding;   // of the stages
-  constexpr int64_t total() const { return k + q + v + o + t + p + gate + barriers + padding; }
+  int64_t k, q, v, t, p;  // V's tile takes the output
+  int64_t gate;           // the factors and 16 bytes of the chunk's own; with T and P a whole number of 128-byte lines
+  int64_t barriers;       // two of 8 bytes a stage, in a kilobyte
+  int64_t padding;        // of the stages
+  constexpr int64_t total() const { return k + q + v + t + p + gate + barriers + padding; }
 };
 
 constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& tile) {
@@ -52,7 +52,6 @@ constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& t
   return {.k = tile.stages * qk,
           .q = tile.stages * qk,
           .v = tile.stages * v,
-          .o = v,
           .t = tile.stages * lower,
           .p = tile.stages * lower,
           .gate = tile.stages * gate,

@@ -1,6 +1,7 @@
 // Rows of q, k and v, and a chunk to a stage of the pipeline.
 #pragma once
 
+#include "cuda/gated_delta/output.cuh"
 #include "cuda/gated_delta/segments.cuh"
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
@@ -74,11 +75,6 @@ class ChunkCopy {
         ptx::tensor_copy(stage + offsetof(Stage, k) + i * Keys::panel_bytes, &params_.k_map, i * 64, head_k, token_,
                          batch_, full);
       }
-#pragma unroll
-      for (int i = 0; i < Values::panels; i++) {
-        ptx::tensor_copy(stage + offsetof(Stage, v) + i * Values::panel_bytes, &params_.v_map, first_value_ + i * 64,
-                         head_, token_, batch_, full);
-      }
       ptx::bulk_copy(stage + offsetof(Stage, record), record_, ChunkRecord::bytes, full);
       if constexpr (!C.summary) {
 #pragma unroll
@@ -86,6 +82,12 @@ class ChunkCopy {
           ptx::tensor_copy(stage + offsetof(Stage, q) + i * Keys::panel_bytes, &params_.q_map, i * 64, head_k, token_,
                            batch_, full);
         }
+        ptx::tensor_store_wait_read();  // of the output that was where V comes
+      }
+#pragma unroll
+      for (int i = 0; i < Values::panels; i++) {
+        ptx::tensor_copy(stage + offsetof(Stage, v) + i * Values::panel_bytes, &params_.v_map, first_value_ + i * 64,
+                         head_, token_, batch_, full);
       }
     } else {
       ptx::mbarrier_arrive(full);
@@ -94,6 +96,10 @@ class ChunkCopy {
   }
 
   __device__ __forceinline__ void issue_pieces(uint32_t stage) {
+    if constexpr (ptx::has_tensor_copy && !C.summary) {
+      if (lane_ == 0) ptx::tensor_store_wait_read();
+      ptx::warp_sync();
+    }
     const uint32_t to = stage + offsetof(Stage, record) + lane_ * 16;
     const char* record = record_ + lane_ * 16;
     constexpr int pieces = ChunkRecord::bytes / 16;
@@ -136,24 +142,55 @@ class ChunkCopy {
   const int lane_;
 };
 
-// The copying warp's share. transition: no values, zeros in their place.
+// Brings the output of the chunk from `token` on from its stage to memory.
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void store_output(uint32_t stage, const GatedDeltaForwardParams& p, const Sequence& sequence,
+                                             int head, int first_value, int token, int lane) {
+  using Values = decltype(ForwardStage<C>::v);
+  const uint32_t tile = stage + offsetof(ForwardStage<C>, v);
+  if (!ptx::has_tensor_copy || !p.output_by_boxes || token + chunk > sequence.length) {
+    store_output_rows<C>(tile, OutputRows(p, sequence, head, first_value), token, lane);
+    return;
+  }
+  ptx::fence_for_tensor_copies();
+  if (lane != 0) return;
+#pragma unroll
+  for (int i = 0; i < Values::panels; i++) {
+    ptx::tensor_store(tile + i * Values::panel_bytes, &p.o_map, first_value + i * 64, head,
+                      static_cast<int>(sequence.begin) + token, static_cast<int>(sequence.batch));
+  }
+  ptx::tensor_store_commit();
+}
+
+// The copying warp's share: each stage's output out before the next chunk comes in. transition: no values, zeros in
+// their place.
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
                                             const Sequence& sequence, const ChunkRange& range, int n, int head,
                                             int value_block, bool transition = false) {
   if (slots_of(params, n).skipped) return;
   using Storage = ForwardStorage<C>;
-  ChunkCopy<C> copy(params, sequence, head, transition ? params.dim_v : value_block * C.block_v, range.first,
-                    threadIdx.x & 31);
+  const int lane = threadIdx.x & 31, first_value = transition ? params.dim_v : value_block * C.block_v;
+  ChunkCopy<C> copy(params, sequence, head, first_value, range.first, lane);
   const uint32_t address = ptx::shared_address(&storage);
+  const bool stores = !C.summary && !params.o.is_fp32;
+  const int end = stores ? range.end + C.stages : range.end;
   int stage = 0;
   uint32_t parity = 1;
-  for (int c = range.first; c < range.end; c++) {
-    ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
-    copy.issue(address + stage * sizeof(ForwardStage<C>), address + offsetof(Storage, full) + stage * 8);
+  for (int c = range.first; c < end; c++) {
+    const int before = c - C.stages;  // the chunk that had the stage
+    const uint32_t at = address + stage * sizeof(ForwardStage<C>);
+    if (c < range.end || before >= range.first) {
+      ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
+    }
+    if (stores && before >= range.emit) {
+      store_output<C>(at, params, sequence, head, first_value, before * chunk, lane);
+    }
+    if (c < range.end) copy.issue(at, address + offsetof(Storage, full) + stage * 8);
     if (++stage == C.stages) stage = 0, parity ^= 1;
   }
-  ptx::cp_async_wait_all();  // a thread that ends has no copy under way
+  ptx::cp_async_wait_all();                                              // a thread that ends has no copy under way
+  if (ptx::has_tensor_copy && lane == 0) ptx::tensor_store_wait_read();  // and what they read is still there
 }
 
 template <GatedDeltaForwardConfig C>

@@ -15,13 +15,12 @@
 #pragma once
 
 #include "cuda/gated_delta/copy.cuh"
-#include "cuda/gated_delta/gates.cuh"
 #include "cuda/gated_delta/output.cuh"
+#include "cuda/gated_delta/products.cuh"
 #include "cuda/gated_delta/segments.cuh"
 #include "cuda/gated_delta/state.cuh"
 #include "cuda/ptx/load_shared.cuh"
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/pack_finite.cuh"
 
 namespace flashdelta::gated_delta {
 
@@ -31,110 +30,111 @@ template <GatedDeltaForwardConfig C>
 class Forward {
  public:
   __device__ __forceinline__ Forward(ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
-                                     const Sequence& sequence, const ChunkRange& range, int n, int head,
-                                     int value_block)
+                                     const Sequence& sequence, const ChunkRange& range, int head, int value_block)
       : params_(params),
         sequence_(sequence),
         range_(range),
-        n_(n),
-        head_(head),
+        unit_(head * value_blocks() + value_block),
         lane_(threadIdx.x & 31),
-        warp_column_(ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_columns()),
-        first_value_(value_block * C.block_v + warp_column_),
         address_(ptx::shared_address(&storage)),
-        k_reader_(address_ + k_offset, 0, lane_),
-        k_state_reader_(address_ + k_offset, 0, lane_),
-        q_reader_(address_ + q_offset, 0, lane_),
-        v_reader_(address_ + v_offset, 0, lane_),
-        square_reader_(address_ + record_offset, 0, lane_),
-        factors_(address_ + record_offset + lane_ % 4 * 16),
-        output_(params, sequence, head, first_value_, warp_column_, range.emit * chunk, address_ + offsetof(Storage, o),
-                lane_) {
-    if constexpr (C.keep_addresses) v_reader_.keep();
-  }
+        products_(address_, warp_column(), lane_) {}
 
   // A multiplying warp's share. First: of a composed sequence's first part, which leaves the state before the second.
   template <bool First>
   __device__ __forceinline__ void run() {
-    const Slots slots = slots_of(params_, n_);
+    const Slots slots = slots_of(params_, sequence_number());
     if (slots.skipped) {
-      if (range_.starts) output_.clear(sequence_.length);
+      if (range_.starts) clear_output<C>(output_rows(), lane_);
       return;
     }
     tile::zero(state_);
     if (!First && range_.from >= 0) {
-      load_columns(state_, state_before(params_, range_.from, head_, first_value_, C.dim_k), lane_);
+      load_columns(state_, state_before(params_, range_.from, head(), first_value(), C.dim_k), lane_);
     } else if (range_.starts && slots.initial >= 0) {
-      load_state(state_, params_, params_.initial, slots.initial, head_, first_value_, lane_);
+      load_state(state_, params_, params_.initial, slots.initial, head(), first_value(), lane_);
     }
     chunks();
-    if (!range_.ends) {
+    if (!leaves_final_state()) {
       if constexpr (First) {
-        store_columns(state_, state_before(params_, second_slot(), head_, first_value_, C.dim_k), lane_);
+        store_columns(state_, state_before(params_, second_slot(), head(), first_value(), C.dim_k), lane_);
       }
       return;
     }
-    const int64_t final = slots_of(params_, n_).final;  // read again: no register holds it meanwhile
-    if (final >= 0) store_state(state_, params_, params_.final, final, head_, first_value_, lane_);
+    const int64_t final = slots_of(params_, sequence_number()).final;
+    if (final >= 0) store_state(state_, params_, params_.final, final, head(), first_value(), lane_);
   }
 
   // The same of the summary (summary.cuh) of the part in `slot`: of H, or of M, which is zero where no chunk is to do.
   __device__ __forceinline__ void summarize(int64_t slot, bool transition) {
     tile::zero(state_);
-    if (transition && range_.first < range_.end) set_identity(state_, first_value_, lane_);
+    if (transition && range_.first < range_.end) set_identity(state_, first_value(), lane_);
     // Now: two registers instead of five.
-    float* to = transition ? transition_of(params_, slot, head_, first_value_, C.dim_k)
-                           : state_before(params_, slot + 1, head_, first_value_, C.dim_k);
+    float* to = transition ? transition_of(params_, slot, head(), first_value(), C.dim_k)
+                           : state_before(params_, slot + 1, head(), first_value(), C.dim_k);
     chunks();
     store_columns(state_, to, lane_);
   }
 
  private:
+  // What is not asked for while chunks are done takes few registers: a number for both, or none.
+  __device__ __forceinline__ int owner() const {
+    int x;
+    ptx::load_shared_32(x, address_ + offsetof(Storage, owner));
+    return x;
+  }
+  __device__ __forceinline__ int sequence_number() const { return owner() < 0 ? ~owner() : owner(); }
+  __device__ __forceinline__ bool leaves_final_state() const { return owner() >= 0; }
+  __device__ __forceinline__ int unit() const {
+    return C.wide() ? blockIdx.x % (params_.heads_k * params_.group * value_blocks()) : unit_;
+  }
+  __device__ __forceinline__ int value_blocks() const {
+    return C.wide() ? params_.wide_value_blocks : C.summary ? params_.summary_blocks : params_.value_blocks;
+  }
+  __device__ __forceinline__ int head() const { return unit() / value_blocks(); }
+  __device__ __forceinline__ int first_value() const { return unit() % value_blocks() * C.block_v + warp_column(); }
+  static __device__ __forceinline__ int warp_column() { return ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_columns(); }
+
+  using Products = ChunkProducts<C>;
   using Stage = ForwardStage<C>;
   using Storage = ForwardStorage<C>;
-  using Squares = decltype(ChunkRecord::squares);
-  static constexpr int M = C.warp_columns() / 16, k_steps = C.dim_k / 16;
-  // Registers to spare hold operands for a while: of S^T Q^T after so many slices, of the state's update ahead of use.
-  static constexpr int early_queries = C.keep_addresses ? 2 : k_steps, updates_ahead = C.keep_addresses ? 3 : 0;
+  static constexpr int M = Products::M, k_steps = Products::k_steps;
+  using Tokens = tile::Accumulator<M, 4>;
+  using Operands = tile::Operand[M];
   static constexpr float least_gathered = 0x1p-40f;
-  static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
-  static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 
-  // Of the sequence's second part, worked out anew for the same reason.
+  // Of the sequence's second part.
   __device__ __forceinline__ int64_t second_slot() const {
-    return first_part(params_, sequence_at(params_, n_), n_).first_slot + 1;
+    const int n = sequence_number();
+    return first_part(params_, sequence_at(params_, n), n).first_slot + 1;
   }
 
+  // Chunk i of the range: its stage, the stage's first byte from the first stage, and its mbarrier.
+  static __device__ __forceinline__ uint32_t stage_of(uint32_t i) { return i % C.stages; }
+  static __device__ __forceinline__ uint32_t bytes_of(uint32_t i) { return stage_of(i) * sizeof(Stage); }
+  __device__ __forceinline__ uint32_t full_address(uint32_t i) const {
+    return address_ + offsetof(Storage, full) + stage_of(i) * 8;
+  }
+  static __device__ __forceinline__ uint32_t parity_of(uint32_t i) { return i / C.stages & 1; }
+
   __device__ __forceinline__ void chunks() {
-    const bool plain = C.summary || (params_.checkpoints.data == nullptr && !params_.o.is_fp32);
-    // e^G_last of a chunk, from the record in memory: it is needed before the record's copy has come.
-    const int64_t record_bytes = int64_t{params_.heads_k} * params_.group * sizeof(ChunkRecord);
-    const char* decay_at = params_.records + (sequence_.first_chunk + range_.first) * record_bytes +
-                           head_ * sizeof(ChunkRecord) + offsetof(ChunkRecord, decay);
-    float decay = range_.first < range_.end ? *reinterpret_cast<const float*>(decay_at) : 1.0f;
-    bool here = false;  // the next chunk is
-    int stage = 0;
-    uint32_t parity = 0;
-    for (int c = range_.first; c < range_.end; c++) {
-      const float gathered = gathered_ * decay;
-      const uint32_t full = address_ + offsetof(Storage, full) + stage * 8;
-      if (!here) wait(full, parity);
-      if (c + 1 < range_.end) decay_at += record_bytes;
-      decay = *reinterpret_cast<const float*>(decay_at);
-      const uint32_t bytes = stage * sizeof(Stage);
-      if (++stage == C.stages) stage = 0, parity ^= 1;
-      const Next next{static_cast<uint32_t>(address_ + offsetof(Storage, full) + stage * 8), parity};
-      if (C.gathers() && plain && gathered >= least_gathered) {
-        here = step<true>(c >= range_.emit, bytes, gathered, next);
+    const bool plain =
+        C.gathers() && (C.summary || C.wide() || (params_.checkpoints.data == nullptr && !params_.o.is_fp32));
+    const int count = range_.end - range_.first;
+    int i = 0;
+    while (i < count) {
+      wait(full_address(i), parity_of(i));
+      float decay = products_.load_decay(bytes_of(i));
+      if (plain && gathered_ * decay >= least_gathered) {
+        // What most chunks take, in a loop of its own that decides nothing: the next chunk is there, and gathers too.
+        while (step<true>(i++, count, decay)) {
+        }
       } else {
         settle();
-        here = step<false>(c >= range_.emit, bytes, 1.0f, next);
-        if (!C.summary && params_.checkpoints.data != nullptr && c >= range_.emit) save_checkpoint(c);
+        step<false>(i, count, decay);
+        if (!C.summary && !C.wide() && params_.checkpoints.data != nullptr) save_checkpoint(range_.first + i);
+        i++;
       }
-      ptx::warp_sync();
-      if (lane_ == 0) ptx::mbarrier_arrive(full + sizeof(Storage::full));
     }
-    if constexpr (!C.summary) output_.store_rows();
     settle();
   }
 
@@ -146,11 +146,6 @@ class Forward {
       ptx::mbarrier_sleep(full, parity);
     }
   }
-
-  // Where to ask for the chunk after this one.
-  struct Next {
-    uint32_t full, parity;
-  };
 
   // The state is gathered_ times what the registers hold: chunks leave it undecayed, and their factors make up for it,
   // until too little is left of it. 16-bit operands need fp32's range for that.
@@ -170,214 +165,252 @@ class Forward {
     }
   }
 
-  // A chunk with its tiles in the stage `bytes` from the first. Gathers: leaves the state's decay to later; `gathered`
-  // is then what it comes to with this chunk. Returns whether the next chunk is there. A chunk that emits nothing costs
-  // as much: there are few.
+  // What a step does with its chunk's decay. Gathers: leaves the state's decay to later.
+  struct Decay {
+    float before, after;  // factors of what comes of the state before, and of what is added to it
+  };
   template <bool Gathers>
-  __device__ __forceinline__ bool step(bool emits, uint32_t bytes, float gathered, const Next& next) {
-    tile::Accumulator<M, 4> ks, qs;
+  __device__ __forceinline__ Decay take_decay(float decay) {
+    if constexpr (!Gathers) {
+      scale_state(decay);
+      return {1.0f, 1.0f};
+    }
+    const float before = gathered_;
+    gathered_ *= decay;
+    return {before, ptx::rcp(gathered_)};
+  }
+
+  // Whether chunk i is to do, is there and gathers; its decay if it is there. Of the whole warp: a vote, so that the
+  // assembler knows it too.
+  __device__ __forceinline__ bool look(int i, int count, float& decay) const {
+    const bool here = ptx::mbarrier_test(full_address(i), parity_of(i));
+    ptx::load_shared_32_if(here, decay, products_.decay_address(bytes_of(i)));
+    return ptx::vote_any(here && i < count && gathered_ * decay >= least_gathered);
+  }
+
+  // Chunk i, whose decay the next one's takes the place of if that is there. Whether the next can be done in the same
+  // way.
+  template <bool Gathers>
+  __device__ __forceinline__ bool step(int i, int count, float& decay) {
+    if constexpr (!C.wide()) {
+      return narrow_step<Gathers>(i, count, decay);
+    } else if constexpr (Gathers) {
+      return wide_step(i, count, decay);
+    } else {
+      wide_step_that_decays(i, decay);
+      return false;
+    }
+  }
+
+  // Registers to spare hold operands for a while: of S^T Q^T after so many slices, of the state's update ahead of use.
+  // A chunk that emits nothing costs as much: there are few.
+  template <bool Gathers>
+  __device__ __forceinline__ bool narrow_step(int chunk_index, int count, float& decay) {
+    constexpr int early_queries = C.keep_addresses ? 2 : k_steps, updates_ahead = C.keep_addresses ? 3 : 0;
+    const uint32_t bytes = bytes_of(chunk_index);
+    Tokens ks, qs;
     tile::zero(ks);
     tile::zero(qs);
-    tile::Operand state[k_steps][M];
+    Operands state[k_steps];
+    const auto keys = [&](int k) {
 #pragma unroll
-    for (int k = 0; k < k_steps; k++) {
-#pragma unroll
-      for (int m = 0; m < M; m++) state[k][m] = finite_operand(state_, m, k);
-      multiply(ks, state[k], k_reader_, k, bytes);
-      if (C.summary) continue;
-      if (k < early_queries) multiply(qs, state[k], q_reader_, k, bytes);
-      if (k == 1) output_.store_rows();  // of the chunk before
-    }
-    if constexpr (!Gathers) scale_state(load_float(bytes, offsetof(ChunkRecord, decay)));
-    const float before = Gathers ? gathered_ : 1.0f, after = Gathers ? ptx::rcp(gathered) : 1.0f;
-    if constexpr (Gathers) gathered_ = gathered;
+      for (int n = 0; n < 2; n++) products_.multiply(ks, n, state[k], products_.load_keys(n, k, bytes));
+    };
     const auto queries = [&](int first, int end) {
 #pragma unroll
       for (int k = first; k < end; k++) {
-        if (!C.summary && k >= early_queries) multiply(qs, state[k], q_reader_, k, bytes);
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          if (!C.summary) products_.multiply(qs, n, state[k], products_.load_queries(n, k, bytes));
+        }
       }
     };
-    tile::Operand x[2][M];
-    queries(2, 4);
-    residual(x[0], ks, 0, bytes, before);
-    residual(x[1], ks, 1, bytes, before);
-    queries(4, k_steps > 4 ? 5 : 4);
-    tile::Accumulator<M, 4> u;
+#pragma unroll
+    for (int k = 0; k < k_steps; k++) {
+      products_.slice(state[k], state_, k);
+      keys(k);
+      if (k < early_queries) queries(k, k + 1);
+    }
+    const auto [before, after] = take_decay<Gathers>(decay);
+    Operands x[2];
+    queries(early_queries, early_queries < 4 ? 4 : early_queries);
+    products_.residual(x[0], ks, 0, bytes, before);
+    products_.residual(x[1], ks, 1, bytes, before);
+    if (early_queries < 4) queries(4, 5);
+    Tokens u;
     tile::zero(u);
-    multiply_lower<0>(u, x, bytes);
-    queries(5, k_steps);
-    tile::Operand value[2][M], update[2][M];
-    tile::Operand keys[updates_ahead + 1];
-    first_updates(keys, bytes);
-    convert(value[0], update[0], u, 0, bytes, after);
-    if constexpr (!C.summary) scale_queries(qs, 0, bytes, before);
-    add_updates(update[0], 0, k_steps / 2, keys, bytes);
-    convert(value[1], update[1], u, 1, bytes, after);
-    if constexpr (!C.summary) scale_queries(qs, 1, bytes, before);
-    add_updates(update[0], k_steps / 2, k_steps, keys, bytes);
-    if constexpr (!C.summary) multiply_lower<1>(qs, value, bytes);
-    add_updates(update[1], k_steps, k_steps + k_steps / 2, keys, bytes);
-    const bool here = !C.summary && ptx::mbarrier_test(next.full, next.parity);
-    if constexpr (C.summary) {
-    } else if (Gathers || !params_.o.is_fp32) {
-      output_.turn(qs, emits);
-    } else if (emits) {
-      output_.store_32(qs);
-    }
-    add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps, keys, bytes);
-    return here;
+    products_.template multiply_lower<0>(u, x, bytes);
+    if (early_queries < 4) queries(5, k_steps);
+    Operands value[2], update[2];
+    tile::Operand ahead[updates_ahead + 1];
+    first_updates(ahead, bytes);
+    products_.convert(value[0], update[0], u, 0, bytes, after);
+    if constexpr (!C.summary) products_.scale_queries(qs, 0, bytes, before);
+    add_updates(update[0], 0, k_steps / 2, ahead, bytes);
+    products_.convert(value[1], update[1], u, 1, bytes, after);
+    if constexpr (!C.summary) products_.scale_queries(qs, 1, bytes, before);
+    add_updates(update[0], k_steps / 2, k_steps, ahead, bytes);
+    if constexpr (!C.summary) products_.template multiply_lower<1>(qs, value, bytes);
+    add_updates(update[1], k_steps, k_steps + k_steps / 2, ahead, bytes);
+    const bool more = Gathers && look(chunk_index + 1, count, decay);
+    if constexpr (!C.summary) put<Gathers>(qs, range_.first + chunk_index, bytes);
+    add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps, ahead, bytes);
+    leave(chunk_index);
+    return more;
   }
 
-  // Columns 16 k16 .. + 15 of accumulators as an A operand.
-  template <int N>
-  static __device__ __forceinline__ tile::Operand finite_operand(const tile::Accumulator<M, N>& s, int m, int k16) {
-    tile::Operand d;
+  // The same with twice the columns a warp, and as many products for every operand that is read. Registers are full, so
+  // that S^T Q^T goes beside S^T K^T; what waits for X and U are the products of the chunk's other half.
+  __device__ __forceinline__ bool wide_step(int chunk_index, int count, float& decay) {
+    const uint32_t bytes = bytes_of(chunk_index);
+    Tokens ks, qs;
+    tile::zero(ks);
+    tile::zero(qs);
+    constexpr int tokens_ahead = 1, updates_ahead = 2;
+    tile::Operand tokens[tokens_ahead + 1];
+    const auto load = [&](int i) {
+      return i % 4 < 2 ? products_.load_keys(i % 4, i / 4, bytes) : products_.load_queries(i % 4 - 2, i / 4, bytes);
+    };
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const auto& column = s.x[m][2 * k16 + (i >> 1)];
-      d.x[i] = ptx::pack_finite<C.element>(column[2 * (i & 1)], column[2 * (i & 1) + 1]);
-    }
-    return d;
-  }
-
-  // d += state k-slice times the tile's: 16 M values by 32 tokens.
-  template <class Reader>
-  __device__ __forceinline__ void multiply(tile::Accumulator<M, 4>& d, const tile::Operand (&state)[M],
-                                           const Reader& reader, int k, uint32_t bytes) {
+    for (int i = 0; i < tokens_ahead; i++) tokens[i] = load(i);
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
-      const tile::Operand b = reader.load(n, k, bytes);
+    for (int k = 0; k < k_steps; k++) {
+      Operands state;
+      products_.slice(state, state_, k);
 #pragma unroll
-      for (int m = 0; m < M; m++) tile::multiply_add<C.element>(d, m, n, state[m], b);
-    }
-  }
-
-  // d += x times the transpose of T (Square 0) or P (1), of which three blocks are there.
-  template <int Square>
-  __device__ __forceinline__ void multiply_lower(tile::Accumulator<M, 4>& d, const tile::Operand (&x)[2][M],
-                                                 uint32_t bytes) {
-#pragma unroll
-    for (int block = 0; block < block_count; block++) {
-      const tile::Operand b = square_reader_.load(Square * block_count + block, 0, bytes);
-#pragma unroll
-      for (int m = 0; m < M; m++) {
-        tile::multiply_add<C.element>(d, m, block == top ? 0 : 1, x[block == bottom ? 1 : 0][m], b);
+      for (int i = 4 * k; i < 4 * k + 4; i++) {
+        constexpr int places = tokens_ahead + 1;
+        if (i + tokens_ahead < 4 * k_steps) tokens[(i + tokens_ahead) % places] = load(i + tokens_ahead);
+        products_.multiply(i % 4 < 2 ? ks : qs, i % 2, state, tokens[i % places]);
       }
     }
+    const auto [before, after] = take_decay<true>(decay);
+    Operands x[2], value[2], update[2];
+    tile::Operand ahead[updates_ahead + 1];
+    Tokens u;
+    tile::zero(u);
+    products_.residual(x[0], ks, 0, bytes, before);
+    products_.template multiply_block<0>(u, 0, x[0], top, bytes);
+    first_updates(ahead, bytes);
+    products_.template multiply_block<0>(u, 1, x[0], below, bytes);
+    products_.convert(value[0], update[0], u, 0, bytes, after);
+    add_updates(update[0], 0, k_steps / 2, ahead, bytes);
+    products_.residual(x[1], ks, 1, bytes, before);
+    add_updates(update[0], k_steps / 2, k_steps - 2, ahead, bytes);
+    products_.template multiply_block<0>(u, 1, x[1], bottom, bytes);
+    products_.scale_queries(qs, 0, bytes, before);
+    add_updates(update[0], k_steps - 2, k_steps, ahead, bytes);
+    products_.convert(value[1], update[1], u, 1, bytes, after);
+    add_updates(update[1], k_steps, k_steps + 1, ahead, bytes);
+    products_.template multiply_block<1>(qs, 0, value[0], top, bytes);
+    products_.scale_queries(qs, 1, bytes, before);
+    add_updates(update[1], k_steps + 1, k_steps + k_steps / 2, ahead, bytes);
+    products_.template multiply_block<1>(qs, 1, value[0], below, bytes);
+    products_.template multiply_block<1>(qs, 1, value[1], bottom, bytes);
+    const bool more = look(chunk_index + 1, count, decay);
+    add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps - 2, ahead, bytes);
+    products_.write_output(qs, bytes);
+    add_updates(update[1], 2 * k_steps - 2, 2 * k_steps, ahead, bytes);
+    leave(chunk_index);
+    return more;
   }
 
-  // X^T of tokens 16 t .. + 15 as A operands.
-  __device__ __forceinline__ void residual(tile::Operand (&x)[M], const tile::Accumulator<M, 4>& ks, int t,
-                                           uint32_t bytes, float factor) {
-    const Factors key = factors(bytes, offsetof(ChunkRecord, key), t, factor);
+  __device__ __forceinline__ OutputRows output_rows() const {
+    return OutputRows(params_, sequence_, head(), first_value());
+  }
+  // The same where the state decays at once, which few chunks want: in fewer registers, 16 columns after the others.
+  __device__ __forceinline__ void wide_step_that_decays(int chunk_index, float decay) {
+    const uint32_t bytes = bytes_of(chunk_index);
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      const tile::Operand v = v_reader_.load_transposed(t, warp_column_ / 16 + m, bytes);
+      tile::Accumulator<1, 4> ks, qs, u;
+      tile::zero(ks);
+      tile::zero(qs);
+      tile::zero(u);
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const auto& s = ks.x[m][2 * t + (i >> 1)];
-        const int e = 2 * (i & 1), f = i & 2;
-        x[m].x[i] =
-            ptx::pack_finite<C.element>(fmaf(-key.x[f], s[e], to_float<C.element>(static_cast<uint16_t>(v.x[i]))),
-                                        fmaf(-key.x[f + 1], s[e + 1], to_float<C.element>(v.x[i] >> 16)));
+      for (int k = 0; k < k_steps; k++) {
+        tile::Operand state[1];
+        products_.slice(state, state_, k, m);
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          products_.multiply(ks, n, state, products_.load_keys(n, k, bytes));
+          products_.multiply(qs, n, state, products_.load_queries(n, k, bytes));
+        }
       }
+      tile::Operand x[2][1], value[2][1], update[2][1];
+#pragma unroll
+      for (int t = 0; t < 2; t++) products_.residual(x[t], ks, t, bytes, 1.0f, m);
+      products_.template multiply_lower<0>(u, x, bytes);
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+        products_.convert(value[t], update[t], u, t, bytes, 1.0f);
+        products_.scale_queries(qs, t, bytes, 1.0f);
+      }
+      products_.template multiply_lower<1>(qs, value, bytes);
+      products_.write_output(qs, bytes, m);
+#pragma unroll
+      for (int n = 0; n < C.dim_k / 8; n++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) state_.x[m][n][e] *= decay;
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * k_steps; i++) {
+        tile::multiply_add<C.element>(state_, m, i % k_steps, update[i / k_steps][0], products_.load_update(i, bytes));
+      }
+    }
+    leave(chunk_index);
+  }
+
+  template <bool Gathers>
+  __device__ __forceinline__ void put(const Tokens& o, int c, uint32_t bytes) const {
+    if (Gathers || C.wide() || !params_.o.is_fp32) {
+      products_.write_output(o, bytes);
+    } else if (c >= range_.emit) {
+      store_output_32<C>(o, output_rows(), c * chunk, lane_);
     }
   }
 
-  // U^T of tokens 16 t .. + 15 as A operands: as it is, and decayed to the chunk's end.
-  __device__ __forceinline__ void convert(tile::Operand (&value)[M], tile::Operand (&update)[M],
-                                          const tile::Accumulator<M, 4>& u, int t, uint32_t bytes, float after) {
-    const Factors factor = factors(bytes, offsetof(ChunkRecord, update), t, after);
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-      value[m] = finite_operand(u, m, t);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const auto& column = u.x[m][2 * t + (i >> 1)];
-        const int e = 2 * (i & 1), f = i & 2;
-        update[m].x[i] = ptx::pack_finite<C.element>(column[e] * factor.x[f], column[e + 1] * factor.x[f + 1]);
-      }
-    }
+  // The stage may be filled again.
+  __device__ __forceinline__ void leave(int i) const {
+    ptx::warp_sync();
+    if (lane_ == 0) ptx::mbarrier_arrive(full_address(i) + sizeof(Storage::full));
   }
 
-  __device__ __forceinline__ void scale_queries(tile::Accumulator<M, 4>& qs, int t, uint32_t bytes, float factor) {
-    const Factors query = factors(bytes, offsetof(ChunkRecord, query), t, factor);
+  // S^T += U^T K, some slices (load_update()), whose operands are loaded Places - 1 slices ahead.
+  template <int Places>
+  __device__ __forceinline__ void first_updates(tile::Operand (&ahead)[Places], uint32_t bytes) const {
 #pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) qs.x[m][2 * t + n][e] *= query.x[2 * n + (e & 1)];
-      }
-    }
+    for (int i = 0; i < Places - 1; i++) ahead[i] = products_.load_update(i, bytes);
   }
-
-  // S^T += U^T K: of tokens 0 .. 15 in slices 0 .. k_steps - 1 of the keys, then of the others in the next k_steps. The
-  // tile's operands are loaded some slices ahead.
-  __device__ __forceinline__ tile::Operand load_update(int slice, uint32_t bytes) const {
-    return k_state_reader_.load_transposed(slice / k_steps, slice % k_steps, bytes);
-  }
-
-  __device__ __forceinline__ void first_updates(tile::Operand (&keys)[updates_ahead + 1], uint32_t bytes) const {
-#pragma unroll
-    for (int i = 0; i < updates_ahead; i++) keys[i] = load_update(i, bytes);
-  }
-
-  __device__ __forceinline__ void add_updates(const tile::Operand (&update)[M], int first, int end,
-                                              tile::Operand (&keys)[updates_ahead + 1], uint32_t bytes) {
+  template <int Places>
+  __device__ __forceinline__ void add_updates(const Operands& update, int first, int end,
+                                              tile::Operand (&ahead)[Places], uint32_t bytes) {
 #pragma unroll
     for (int i = first; i < end; i++) {
-      constexpr int places = updates_ahead + 1;
-      if (i + updates_ahead < 2 * k_steps) keys[(i + updates_ahead) % places] = load_update(i + updates_ahead, bytes);
-      const tile::Operand& b = keys[i % places];
+      const int last = i + Places - 1;
+      if (last < 2 * k_steps) ahead[last % Places] = products_.load_update(last, bytes);
 #pragma unroll
-      for (int m = 0; m < M; m++) tile::multiply_add<C.element>(state_, m, i % k_steps, update[m], b);
+      for (int m = 0; m < M; m++) tile::multiply_add<C.element>(state_, m, i % k_steps, update[m], ahead[i % Places]);
     }
-  }
-
-  // A lane's four tokens of sixteen, 2 (l % 4), + 1, + 8, + 9: together in the record.
-  struct Factors {
-    float x[4];
-  };
-  __device__ __forceinline__ Factors factors(uint32_t bytes, uint32_t offset, int t, float factor) const {
-    uint32_t words[4];
-    ptx::load_shared_128(words, factors_ + bytes + offset + t * 64);
-    Factors f;
-#pragma unroll
-    for (int i = 0; i < 4; i++) f.x[i] = __uint_as_float(words[i]) * factor;
-    return f;
-  }
-  __device__ __forceinline__ float load_float(uint32_t bytes, uint32_t offset) const {
-    float x;
-    ptx::load_shared_32(x, address_ + bytes + record_offset + offset);
-    return x;
   }
 
   // The state after chunk c, where it ends at a multiple of checkpoint_every tokens. Chunks of 32 divide it.
   __device__ __forceinline__ void save_checkpoint(int c) {
     const int end = (c + 1) * chunk, every = params_.checkpoint_every;
-    if (end > sequence_.length || end % every != 0) return;
-    const int row = first_checkpoint(params_, n_, lane_) + end / every - 1;
+    if (c < range_.emit || end > sequence_.length || end % every != 0) return;
+    const int row = first_checkpoint(params_, sequence_number(), lane_) + end / every - 1;
     if (row < params_.checkpoints.slots) {
-      store_state(state_, params_, params_.checkpoints, row, head_, first_value_, lane_);
+      store_state(state_, params_, params_.checkpoints, row, head(), first_value(), lane_);
     }
   }
 
   const GatedDeltaForwardParams& params_;
   const Sequence& sequence_;
   const ChunkRange& range_;
-  const int n_, head_, lane_, warp_column_, first_value_;
+  const int unit_, lane_;
   const uint32_t address_;
-  template <class Tile, tile::Order O>
-  using Reader = tile::Reader<Tile, O, C.keep_addresses>;
-  Reader<decltype(Stage::k), tile::Order::cols_first> k_reader_;
-  Reader<decltype(Stage::k), tile::Order::rows_first> k_state_reader_;
-  Reader<decltype(Stage::q), tile::Order::cols_first> q_reader_;
-  tile::Reader<decltype(Stage::v), tile::Order::cols_first> v_reader_;  // of the columns that the warp has
-  Reader<Squares, tile::Order::cols_first> square_reader_;
-  const uint32_t factors_;
-  Output<C> output_;
-  tile::Accumulator<M, C.dim_k / 8> state_;
+  Products products_;
+  typename Products::State state_;
   float gathered_ = 1.0f;
 };
 
@@ -388,22 +421,22 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
   static_assert(C.valid());
   static_assert(sizeof(ForwardStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   ForwardStorage<C>& storage = *reinterpret_cast<ForwardStorage<C>*>(shared);
+  if (threadIdx.x == 0) storage.owner = range.end < sequence.chunks() ? ~n : n;
   init_barriers<C>(storage);
   if (threadIdx.x / 32 == C.warps) {
     copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
   } else {
-    Forward<C>(storage, params, sequence, range, n, head, value_block).template run<First>();
+    Forward<C>(storage, params, sequence, range, head, value_block).template run<First>();
   }
 }
 
+// A block's share: a unit is a value head of a sequence's part.
 template <GatedDeltaForwardConfig C>
-__device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
+__device__ __forceinline__ void run_unit(const GatedDeltaForwardParams& params, int unit, int value_block) {
   extern __shared__ __align__(1024) char shared[];
   // Value heads of a key head run side by side, so that their keys and queries are read from memory once. First parts
   // come first: they may have whole sequences to do.
-  const int heads_v = params.heads_k * params.group, lane = threadIdx.x & 31;
-  const int value_block = blockIdx.x % params.value_blocks;
-  const int unit = blockIdx.x / params.value_blocks, head = unit % heads_v;
+  const int heads_v = params.heads_k * params.group, head = unit % heads_v, lane = threadIdx.x & 31;
   const bool composed = params.part_chunks > 0;
   const Part part = composed ? part_at(params, unit / heads_v, lane) : Part{unit / heads_v % params.sequences, 0, 1, 0};
   if (composed && part.index == 0) return;  // the summaries' kernel has done it
@@ -412,6 +445,11 @@ __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
                                     : range_of(params, sequence, head, unit / heads_v / params.sequences, lane);
   if (range.empty()) return;
   run_range<C, false>(shared, params, sequence, range, part.n, head, value_block);
+}
+
+template <GatedDeltaForwardConfig C>
+__device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
+  run_unit<C>(params, blockIdx.x / params.value_blocks, blockIdx.x % params.value_blocks);
 }
 
 }  // namespace flashdelta::gated_delta

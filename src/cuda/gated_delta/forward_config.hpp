@@ -35,13 +35,24 @@ struct GatedDeltaForwardConfig {
 
   constexpr int threads() const { return (warps + 1) * 32; }
   // The state may be kept undecayed for a while: its operands have fp32's range, and there are registers to spare.
-  constexpr bool gathers() const { return element == Element::bf16 && (keep_addresses || summary); }
+  constexpr bool gathers() const { return element == Element::bf16 && (keep_addresses || summary || wide()); }
+  // Two blocks of 16 columns a warp, which leaves registers for little else: no checkpoints, 16-bit output.
+  constexpr bool wide() const { return !summary && warp_columns() == 32; }
   constexpr int warp_columns() const { return block_v / warps; }
   constexpr int shared_bytes() const {
     return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, block_v, dim_k, stages, 2}).total());
   }
   constexpr bool valid() const { return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2; }
   bool operator==(const GatedDeltaForwardConfig&) const = default;
+};
+
+// Blocks of both widths in one launch: the second takes what the first leaves.
+struct GatedDeltaWideConfig {
+  GatedDeltaForwardConfig wide, narrow;
+
+  constexpr int threads() const { return wide.threads(); }
+  constexpr int shared_bytes() const { return wide.shared_bytes(); }
+  bool operator==(const GatedDeltaWideConfig&) const = default;
 };
 
 // First parts, and summaries of the others but the last.

@@ -58,6 +58,8 @@ typedef struct GatedDeltaForwardParams {
   int32_t sequences, heads_k, group; /* value heads: heads_k * group */
   int32_t dim_k, dim_v;              /* multiples of 8, dim_k at most the row's */
   int32_t value_blocks;              /* ceil(dim_v / block_v) */
+  int32_t wide_value_blocks;         /* the same of the wide blocks, which the first wide_units have (wide.cuh): */
+  int32_t wide_units;                /* value heads of a sequence's part */
   int32_t checkpoint_every;          /* tokens, a multiple of 64 or more than any sequence has; or 0 */
   int32_t state_is_bf16;
   int32_t A_log_is_fp32, dt_bias_is_fp32;
@@ -66,6 +68,7 @@ typedef struct GatedDeltaForwardParams {
   float beta_scale, scale;
   int32_t tensor_copies;   /* whether the maps are there: k, q and v as [batch, token, head, feature], boxes of a chunk
                               and 64 features */
+  int32_t output_by_boxes; /* whether o's is: [batch, token, head, feature], boxes of a chunk and a warp's columns */
   int32_t segments;        /* most parts of a sequence that run side by side, 1 or more (segments.cuh) */
   float segment_threshold; /* log of what may be left of a state before a part that starts from nothing */
   /* Composition (parts.cuh): chunks of a part, or 0: none. Part s of sequence n is slot first_slot(n) + s of what lies
@@ -76,7 +79,7 @@ typedef struct GatedDeltaForwardParams {
   int32_t columns;                          /* of V in summary blocks; padding is zero */
   float* starts;
   float* transitions;
-  GatedDeltaTensorMap k_map, q_map, v_map;
+  GatedDeltaTensorMap k_map, q_map, v_map, o_map;
 } GatedDeltaForwardParams;
 
 #ifdef __cplusplus

@@ -32,6 +32,15 @@ inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows
     {"gated_delta_forward_fp16_k256_v64", {Element::fp16, 256, 64, 4, 2, false}, 1, 255, false},
 };
 
+// Beside a forward row: its blocks, and others twice as wide. The state of these has to decay late (gathers()).
+inline constexpr GatedDeltaRow<GatedDeltaWideConfig> gated_delta_wide_rows[] = {
+    {"gated_delta_wide_bf16_k128",
+     {{Element::bf16, 128, 128, 4, 3, false}, {Element::bf16, 128, 64, 4, 3, true}},
+     1,
+     255,
+     true},
+};
+
 // One a forward row. Without Q, P and output there are registers for twice the columns.
 inline constexpr GatedDeltaRow<GatedDeltaSummaryConfig> gated_delta_summary_rows[] = {
     {"gated_delta_summary_bf16_k64",

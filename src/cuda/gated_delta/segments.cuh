@@ -18,8 +18,8 @@ namespace flashdelta::gated_delta {
 // Chunks [first, end) of a sequence; those from `emit` on give output.
 struct ChunkRange {
   int first, emit, end;
-  bool starts, ends;  // from the initial state; with the final state
-  int64_t from;       // the slot of the composed state to start from (parts.cuh), or -1: the initial state, or nothing
+  bool starts;   // from the initial state; a range that ends where its sequence does leaves the final one
+  int64_t from;  // the slot of the composed state to start from (parts.cuh), or -1: the initial state, or nothing
 
   __device__ __forceinline__ bool empty() const { return !starts && first >= end; }
 };
@@ -44,22 +44,25 @@ __device__ __forceinline__ int early_start(const GatedDeltaForwardParams& p, con
   return -1;
 }
 
+__device__ __forceinline__ int segment_begin(const GatedDeltaForwardParams& p, int chunks, int segment) {
+  return static_cast<int>(int64_t{chunks} * segment / p.segments);
+}
+
 __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
                                                int segment, int lane) {
   const int count = sequence.chunks();
-  ChunkRange range{0, 0, count, segment == 0, true, -1};
+  ChunkRange range{0, 0, count, segment == 0, -1};
   if (p.segments == 1) return range;
-  const auto begin = [&](int s) { return static_cast<int>(int64_t{count} * s / p.segments); };
+  const auto begin = [&](int s) { return segment_begin(p, count, s); };
   const int most = count / p.segments / 2;
   if (segment > 0) {
     range.emit = begin(segment);
     range.first = early_start(p, sequence, head, range.emit, most, lane);
-    if (range.first < 0) return {0, 0, 0, false, false, -1};
+    if (range.first < 0) return {0, 0, 0, false, -1};
   }
   for (int next = segment + 1; next < p.segments; next++) {
     if (early_start(p, sequence, head, begin(next), most, lane) < 0) continue;
     range.end = begin(next);
-    range.ends = false;
     break;
   }
   return range;
@@ -68,10 +71,10 @@ __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p,
 // The same of a part with a composed state before it.
 __device__ __forceinline__ ChunkRange range_of(const GatedDeltaForwardParams& p, const Sequence& sequence,
                                                const Part& part) {
-  if (part.index >= part.count) return {0, 0, 0, false, false, -1};
+  if (part.index >= part.count) return {0, 0, 0, false, -1};
   const int begin = part.index * p.part_chunks;
-  return {begin,           begin,       min(begin + p.part_chunks, sequence.chunks()),
-          part.index == 0, part.last(), part.index == 0 ? -1 : part.slot()};
+  return {begin, begin, min(begin + p.part_chunks, sequence.chunks()), part.index == 0,
+          part.index == 0 ? -1 : part.slot()};
 }
 
 }  // namespace flashdelta::gated_delta

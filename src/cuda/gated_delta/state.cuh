@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/gated_delta/work.cuh"
+#include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/memory.cuh"
 #include "cuda/ptx/memory_16.cuh"
 #include "cuda/tile/fragment.cuh"
@@ -13,19 +14,21 @@ namespace flashdelta::gated_delta {
 template <int M, int N, class F>
 __device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
                                                 const GatedDeltaStates& states, int first_value, int lane, const F& f) {
+  // Values inside, so that one key's offset is in registers at a time.
   const int value0 = first_value + lane / 4, key0 = lane % 4 * 2;
 #pragma unroll
   for (int m = 0; m < M; m++) {
+    if (m > 0) ptx::warp_sync();  // keeps the compiler from keeping a block's offsets for the next
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int value = value0 + m * 16 + half * 8;
-      const int64_t row = value * states.value_stride;
+    for (int n = 0; n < N; n++) {
 #pragma unroll
-      for (int n = 0; n < N; n++) {
+      for (int e = 0; e < 2; e++) {
+        const int key = key0 + n * 8 + e;
+        const int64_t column = key * states.key_stride;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-          const int key = key0 + n * 8 + e;
-          if (value < p.dim_v && key < p.dim_k) f(s.x[m][n][2 * half + e], row + key * states.key_stride);
+        for (int half = 0; half < 2; half++) {
+          const int value = value0 + m * 16 + half * 8;
+          if (value < p.dim_v && key < p.dim_k) f(s.x[m][n][2 * half + e], column + value * states.value_stride);
         }
       }
     }

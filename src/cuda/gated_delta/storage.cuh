@@ -67,16 +67,16 @@ struct PrepareStorage {
 template <GatedDeltaForwardConfig C>
 struct alignas(1024) ForwardStage {
   tile::PanelTile<chunk, C.dim_k> k, q;
-  tile::PanelTile<chunk, C.block_v> v;
+  tile::PanelTile<chunk, C.block_v> v;  // and then the chunk's output
   ChunkRecord record;
 };
 
 template <GatedDeltaForwardConfig C>
 struct ForwardStorage {
   ForwardStage<C> stage[C.stages];
-  tile::SharedTile<chunk, C.block_v> o;  // where each warp turns its columns of a chunk's output
-  uint64_t full[C.stages];               // mbarriers: a chunk has come,
-  uint64_t empty[C.stages];              // and every warp has read it
+  uint64_t full[C.stages];   // mbarriers: a chunk has come,
+  uint64_t empty[C.stages];  // and every warp has read it
+  int32_t owner;             // the sequence, or ~ of it for a range that leaves no final state
 };
 
 }  // namespace flashdelta::gated_delta

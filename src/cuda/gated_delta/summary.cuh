@@ -24,13 +24,13 @@ __device__ __forceinline__ void summarize(char* shared, const GatedDeltaForwardP
   const int early = early_start(params, sequence, head, end, params.part_chunks, threadIdx.x & 31);
   const bool transition = block >= params.summary_blocks_v;
   const int first = early < 0 ? begin : transition ? end : early;
-  const ChunkRange range{first, end, end, false, false, -1};
+  const ChunkRange range{first, end, end, false, -1};
   const int value_block = transition ? block - params.summary_blocks_v : block;
   init_barriers<C>(storage);
   if (threadIdx.x / 32 == C.warps) {
     copy_chunks<C>(storage, params, sequence, range, part.n, head, value_block, transition);
   } else {
-    Forward<C>(storage, params, sequence, range, part.n, head, value_block).summarize(part.slot(), transition);
+    Forward<C>(storage, params, sequence, range, head, value_block).summarize(part.slot(), transition);
   }
 }
 

@@ -1,5 +1,5 @@
-// Copies by the tensor engine (TMA, from SM90), which complete on an mbarrier. One thread asks for a whole box, and no
-// instruction of the warps carries its bytes.
+// Copies by the tensor engine (TMA, from SM90): to shared memory they complete on an mbarrier, from it in groups. One
+// thread asks for a whole box, and no instruction of the warps carries its bytes.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,31 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared_address, const void*
       "[%6];" ::"r"(shared_address),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
       : "memory");
+#endif
+}
+
+// The box of a 4D tensor map from shared memory to global: elements outside the tensor go nowhere. What the warp's
+// lanes wrote to the box they have fenced, and met. Part of the thread's open group of stores.
+__device__ __forceinline__ void tensor_store(uint32_t shared_address, const void* map, int x, int y, int z, int w) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%1, {%2, %3, %4, %5}], [%0];" ::"r"(shared_address),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+#endif
+}
+
+// Closes the thread's group of stores.
+__device__ __forceinline__ void tensor_store_commit() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until this thread's stores have read shared memory, which may then be written again.
+__device__ __forceinline__ void tensor_store_wait_read() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
 
