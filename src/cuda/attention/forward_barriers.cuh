@@ -30,15 +30,14 @@ struct ForwardBarriers {
   __device__ __forceinline__ static void init(int thread) {
     if (!C.own_pace() || thread >= places) return;
     ptx::mbarrier_init(address(here(0)) + thread * 8, C.threads());
-    ptx::mbarrier_init(address(read(0)) + thread * 8, C.warps);
+    ptx::mbarrier_init(address(read(0)) + thread * 8, C.threads());
   }
   __device__ __forceinline__ static void arrive_copied(uint32_t offset) {
     if constexpr (C.own_pace()) ptx::mbarrier_arrive_after_copies(address(offset));
   }
+  // Each thread for itself: as fast as one lane for its warp, and racecheck sees it (docs/kernels.md).
   __device__ __forceinline__ static void arrive_read(uint32_t offset) {
-    if constexpr (!C.own_pace()) return;
-    ptx::warp_sync();
-    if ((ptx::thread_index() & 31) == 0) ptx::mbarrier_arrive(address(offset));
+    if constexpr (C.own_pace()) ptx::mbarrier_arrive(address(offset));
   }
   __device__ __forceinline__ static void wait_read(uint32_t offset, uint32_t parity) {
     if constexpr (C.own_pace()) wait(offset, parity);
