@@ -394,7 +394,7 @@ TEST_F(EmulatorAttention, RowsSpreadOverPairsOfWarps) {
         bound(call);
         const ForwardChoice choice = choice_of(call, "sm121", 1);
         ASSERT_NE(choice.row, nullptr);
-        EXPECT_TRUE(choice.row->config.spread) << choice.row->name;
+        EXPECT_TRUE(choice.row->config.paired) << choice.row->name;
         expect_right_on_emulator(x, seed, bound, "sm121");
       }
     }

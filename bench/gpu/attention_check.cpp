@@ -255,7 +255,7 @@ void run_tail(const Kernel& kernel, const Kernel& tail, const Row& row, Attentio
 int check_reduced(const cudaDeviceProp& card) {
   std::vector<Row> rows;
   for (const ForwardRow& row : forward_rows) rows.emplace_back(row);
-  for (const ForwardRow& row : spread_rows) rows.emplace_back(row);
+  for (const ForwardRow& row : paired_rows) rows.emplace_back(row);
   for (const DecodeRow& row : decode_rows) rows.emplace_back(row);
   int failures = 0, ran = 0;
   for (const Row& row : rows) {

@@ -73,9 +73,9 @@ int main(int argc, char** argv) {
     const auto& row = forward_rows[i];
     add(row, attention_source("forward.cuh", "forward_rows", "forward", "AttentionForwardParams", row.name, i));
   }
-  for (size_t i = 0; i < std::size(spread_rows); i++) {
-    const auto& row = spread_rows[i];
-    add(row, attention_source("forward.cuh", "spread_rows", "forward", "AttentionForwardParams", row.name, i));
+  for (size_t i = 0; i < std::size(paired_rows); i++) {
+    const auto& row = paired_rows[i];
+    add(row, attention_source("paired.cuh", "paired_rows", "paired", "AttentionForwardParams", row.name, i));
   }
   for (size_t i = 0; i < std::size(decode_rows); i++) {
     const auto& row = decode_rows[i];

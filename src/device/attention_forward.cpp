@@ -25,7 +25,7 @@ std::vector<const ForwardRow*> rows_for(const AttentionProblem& p) {
 
 const ForwardRow* choose_row(const AttentionProblem& p, const ArchProfile& arch, const QueryRows& work) {
   const ForwardRow* row =
-      needs_general(p) ? nullptr : choose_spread_row(arch, p.q.dtype, p.head_dim, p.head_dim_v, work);
+      needs_general(p) ? nullptr : choose_paired_row(arch, p.q.dtype, p.head_dim, p.head_dim_v, work);
   return row != nullptr ? row : choose_forward_row(arch, rows_for(p), work);
 }
 

@@ -198,7 +198,7 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
   FLASHDELTA_RETURN_IF_ERROR(check_rates(device));
   const int64_t pairs = request.batch * request.heads_k;
   const QueryRows work{request.seqlen * request.heads_q / request.heads_k, pairs, device.sm_count};
-  const ForwardRow* row = choose_spread_row(*request.arch, request.dtype, request.head_dim, request.head_dim_v, work);
+  const ForwardRow* row = choose_paired_row(*request.arch, request.dtype, request.head_dim, request.head_dim_v, work);
   if (row == nullptr) {
     row =
         choose_forward_row(*request.arch, forward_rows_for(request.dtype, request.head_dim, request.head_dim_v), work);

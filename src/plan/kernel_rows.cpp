@@ -51,11 +51,11 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
   return best;
 }
 
-const ForwardRow* choose_spread_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+const ForwardRow* choose_paired_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
                                     int64_t head_dim_v, const QueryRows& work) {
   const auto rows = forward_rows_for(dtype, head_dim, head_dim_v);
   if (rows.empty() || work.sm_count == 0) return nullptr;
-  for (const ForwardRow& row : spread_rows) {
+  for (const ForwardRow& row : paired_rows) {
     const ForwardConfig &config = row.config, &other = rows[0]->config;
     if (config.element != other.element || config.head_dim != other.head_dim || config.head_dim_v != other.head_dim_v) {
       continue;  // more padding

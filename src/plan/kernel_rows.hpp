@@ -41,7 +41,7 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
                                      const QueryRows& work);
 
 // The row for few query rows whose keys come from memory, where the work suits it and fills the card. Null: none does.
-const ForwardRow* choose_spread_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
+const ForwardRow* choose_paired_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
                                     int64_t head_dim_v, const QueryRows& work);
 
 // How the query tiles that are left over after every SM has had as many as every other are shared out: each by `parts`

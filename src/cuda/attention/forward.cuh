@@ -12,7 +12,6 @@
 #include "cuda/attention/forward_output.cuh"
 #include "cuda/attention/forward_storage.cuh"
 #include "cuda/attention/forward_work.cuh"
-#include "cuda/attention/hand_over.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/queries.cuh"
 #include "cuda/attention/softcap.cuh"
@@ -30,7 +29,7 @@ class Forward {
         thread_(threadIdx.x),
         lane_(threadIdx.x & 31),
         block_row_(work.tile * C.block_q),
-        warp_row_(block_row_ + row_group(ptx::shfl_idx(threadIdx.x / 32, 0)) * C.warp_rows()),
+        warp_row_(block_row_ + ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_rows()),
         block_tiles_(part_of(KeyTiles(work, block_row_, C.block_q, C.block_kv), params, mine)),
         warp_tiles_(work, warp_row_, C.warp_rows(), C.block_kv),
         q_address_(storage.q.address()),
@@ -49,16 +48,13 @@ class Forward {
     tile::zero(o_);
     if (block_tiles_.begin < block_tiles_.end) {
       load_queries();
-      if constexpr (C.spread) {
-        spread();
-      } else if constexpr (C.stages == 1) {
+      if constexpr (C.stages == 1) {
         single_buffered();
       } else {
         double_buffered();
       }
     }
     softmax_.finish();
-    if constexpr (C.spread) gather();
     store();
   }
 
@@ -74,10 +70,7 @@ class Forward {
   static constexpr int resident_steps = C.q_in_registers ? k_steps : 1;
   // The step of the scores after which copies start: late enough that the other warps have left their place, early
   // enough that they come in time.
-  static constexpr int copy_step = C.general       ? 0
-                                   : C.stages == 1 ? k_steps * 3 / 8
-                                   : C.spread      ? k_steps / 4
-                                                   : k_steps / 2;
+  static constexpr int copy_step = C.general ? 0 : C.stages == 1 ? k_steps * 3 / 8 : k_steps / 2;
 
   __device__ __forceinline__ static KeyTiles part_of(const KeyTiles& tiles, const AttentionForwardParams& params,
                                                      const TilePart& mine) {
@@ -177,62 +170,6 @@ class Forward {
     ptx::cp_async_wait_all();  // a thread that ends has no copy under way
   }
 
-  // Few query rows, whose keys come from memory: three stages, and the row groups after the fourth have two warps each,
-  // which take tiles in turn, so that every quarter of the SM has the same to do. In the end the second of each pair
-  // hands over what it found.
-  __device__ __forceinline__ void spread() {
-    constexpr int size = sizeof(K), back = -(C.stages - 1) * size;
-    static_assert(!C.spread || (C.stages == 3 && std::is_same_v<K, V>));
-    copy<false, true>(block_tiles_.begin);
-    Barriers::arrive_copied(Barriers::here(0));
-    k_to_ += size;
-    copy<true, true>(block_tiles_.begin + 1);
-    Barriers::arrive_copied(Barriers::here(1));
-    k_to_ += size;
-    int stage = 0;
-    uint32_t parity = 0;
-    for (int tile = block_tiles_.begin; tile < block_tiles_.end; tile++) {
-      Barriers::wait_here(Barriers::here(stage), parity);
-      const auto copy_next = [&] {  // to where the tile before was
-        const int place = stage == 0 ? C.stages - 1 : stage - 1;
-        Barriers::wait_read(Barriers::read(place), stage == 0 ? parity ^ 1 : parity);
-        copy<true, true>(tile + 2);
-        Barriers::arrive_copied(Barriers::here(place));
-        k_to_ += stage == 0 ? back : size;
-      };
-      if (warp_tiles_.contains(tile) && takes(tile)) {
-        scores(copy_next);
-        hide_and_fit(tile);
-        values([] {});
-      } else {
-        copy_next();
-      }
-      Barriers::arrive_read(Barriers::read(stage));
-      const int move = stage == C.stages - 1 ? back : size;
-      k_reader_.move(move);
-      v_reader_.move(move);
-      if (++stage == C.stages) stage = 0, parity ^= 1;
-    }
-    ptx::cp_async_wait_all();
-  }
-
-  // A warp's rows, in groups of warp_rows.
-  __device__ __forceinline__ static int row_group(int warp) { return C.spread && warp >= 4 ? warp / 2 + 2 : warp; }
-  __device__ __forceinline__ static bool takes(int tile) {
-    const int warp = ptx::thread_index() / 32;
-    return warp < 4 || (tile + warp) % 2 == 0;
-  }
-
-  // From the odd warps after the fourth to the even ones before them.
-  __device__ __forceinline__ void gather() {
-    const int thread = ptx::thread_index(), warp = thread / 32;
-    const uint32_t place = q_address_ + warp / 2 % 2 * hand_over_bytes(C.block_v());
-    ptx::barrier_sync_block();  // the tiles are read
-    if (warp >= 4 && warp % 2 == 1) hand_over(o_, softmax_, place, thread & 31);
-    ptx::barrier_sync_block();
-    if (warp >= 4 && warp % 2 == 0) take_over(o_, softmax_, place, thread & 31);
-  }
-
   // s = q k^T, not yet scaled. within runs while mma are under way: the copies it issues then cost the tensor cores
   // nothing.
   template <class Hook>
@@ -284,13 +221,12 @@ class Forward {
   // Which rows these are is worked out again: the main loop has no registers to keep it in.
   __device__ __forceinline__ void store() {
     const int thread = ptx::thread_index(), warp = ptx::shfl_idx(thread / 32, 0);
-    if (C.spread && warp >= 4 && warp % 2 == 1) return;
     const TilePart mine(params_, ptx::block_index());
     const ForwardWork work(params_, mine.tile);
     const int block_row = work.tile * C.block_q;
     const OutputPlace to = mine.parts > 1 ? OutputPlace(params_, work, mine, C.block_q, block_row, first_value())
                                           : OutputPlace(params_, work, first_value());
-    store_output<C.element>(o_, softmax_, to, params_, work, block_row + row_group(warp) * C.warp_rows(), first_value(),
+    store_output<C.element>(o_, softmax_, to, params_, work, block_row + warp * C.warp_rows(), first_value(),
                             thread & 31);
   }
 

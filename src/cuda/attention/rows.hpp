@@ -53,9 +53,9 @@ inline constexpr ForwardRow forward_rows[] = {
 };
 
 // 65 to 96 query rows, whose keys come from memory.
-inline constexpr ForwardRow spread_rows[] = {
-    {"attention_spread_bf16_d256_q96", {Element::bf16, 256, 256, 96, 32, 8, 3, true, 1, false, true}, 1, 255, true},
-    {"attention_spread_fp16_d256_q96", {Element::fp16, 256, 256, 96, 32, 8, 3, true, 1, false, true}, 1, 255, true},
+inline constexpr ForwardRow paired_rows[] = {
+    {"attention_paired_bf16_d256_q96", {Element::bf16, 256, 256, 96, 32, 8, 2, true, 1, false, true}, 1, 255, true},
+    {"attention_paired_fp16_d256_q96", {Element::fp16, 256, 256, 96, 32, 8, 2, true, 1, false, true}, 1, 255, true},
 };
 
 // Few query rows against many keys: at most 16, a warp a tile of keys of its own, and more, 16 a warp.

@@ -20,6 +20,18 @@ struct Denominator {
   float factor, log;
 };
 
+// Where a maximum starts: under every score, as -inf is, but a row that has seen no key yet then gives 2^-inf = 0 and
+// not 2^(-inf + inf).
+inline constexpr float lowest_maximum = -3.4028234663852886e38f;
+
+// sink_log2: one more logit, -inf for none. Of a row that saw no key: 0 and the sink.
+__device__ __forceinline__ Denominator denominator(float row_maximum, float row_sum, float sink_log2) {
+  constexpr float ln2 = 0.693147180559945f;
+  const float maximum = fmaxf(row_maximum, sink_log2), scale = ptx::ex2(row_maximum - maximum);
+  const float sum = fmaf(row_sum, scale, ptx::ex2(sink_log2 - maximum));
+  return sum > 0 ? Denominator{scale * ptx::rcp(sum), (maximum + ptx::lg2(sum)) * ln2} : Denominator{0, -INFINITY};
+}
+
 template <int M>
 class OnlineSoftmax {
  public:
@@ -31,7 +43,7 @@ class OnlineSoftmax {
     for (int m = 0; m < M; m++) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        maximum_[m][half] = lowest;
+        maximum_[m][half] = lowest_maximum;
         sum_[m][half] = 0;
       }
     }
@@ -115,19 +127,11 @@ class OnlineSoftmax {
     }
   }
 
-  // sink_log2: one more logit, -inf for none. Of a row that saw no key: 0 and the sink.
   __device__ __forceinline__ Denominator denominator(int m, int half, float sink_log2) const {
-    constexpr float ln2 = 0.693147180559945f;
-    const float maximum = fmaxf(maximum_[m][half], sink_log2), scale = ptx::ex2(maximum_[m][half] - maximum);
-    const float sum = fmaf(sum_[m][half], scale, ptx::ex2(sink_log2 - maximum));
-    return sum > 0 ? Denominator{scale * ptx::rcp(sum), (maximum + ptx::lg2(sum)) * ln2} : Denominator{0, -INFINITY};
+    return attention::denominator(maximum_[m][half], sum_[m][half], sink_log2);
   }
 
  private:
-  // Where a maximum starts: under every score, as -inf is, but a row that has seen no key yet then gives 2^-inf = 0 and
-  // not 2^(-inf + inf).
-  static constexpr float lowest = -3.4028234663852886e38f;
-
   const float& scale_;
   float maximum_[M][2], sum_[M][2];
 };
