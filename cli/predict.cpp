@@ -93,6 +93,7 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
                          {"binding", f.binding}});
     if (f.parts_exact > 0) {
       forecasts.back()["most_parts"] = {{"exact", f.parts_exact}, {"decay_start", f.parts_decay_start}};
+      forecasts.back()["ahead_blocks"] = f.ahead_blocks;
       forecasts.back()["composed"] = nullptr;
       if (f.composed_chunks > 0) {
         forecasts.back()["composed"] = {{"chunks", f.composed_chunks}, {"ms", f.composed_seconds * 1e3}};
@@ -120,8 +121,11 @@ std::string predict_table(const nlohmann::ordered_json& forecasts) {
     if (!f.contains("most_parts")) continue;
     const nlohmann::ordered_json& composed = f["composed"];
     const int exact = f["most_parts"]["exact"].get<int>();
-    table += fmt::format("{}: above, a sequence in one part; ", f["device"].get<std::string>());
-    table += composed.is_null()
+    const int ahead = f["ahead_blocks"].get<int>();
+    table += fmt::format("{}: above, a sequence in one part, its chunks prepared {}; ", f["device"].get<std::string>(),
+                         ahead > 0 ? fmt::format("beside it by {} blocks on idle SMs", ahead) : "before it");
+    table += composed.is_null() && exact == 1 ? "exact: the same; "
+             : composed.is_null()
                  ? fmt::format(
                        "exact: at most {} where its gates allow them, as composing states would take longer "
                        "where they do not; ",

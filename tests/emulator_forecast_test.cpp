@@ -74,8 +74,8 @@ TEST(Forecast, GatedDeltaOnAnH200) {
     int64_t heads_k, heads_v, batch, seqlen;
     double ms;
     bool wide = false, composed = false;  // by exact
-  } measured[] = {{16, 48, 1, 32768, 0.995},      {2, 8, 1, 32768, 0.834, false, true},   {16, 48, 1, 8192, 0.270},
-                  {16, 48, 4, 8192, 0.758, true}, {16, 32, 1, 32768, 0.972, false, true}, {16, 64, 1, 32768, 1.033},
+  } measured[] = {{16, 48, 1, 32768, 0.855},      {2, 8, 1, 32768, 0.824, false, true},   {16, 48, 1, 8192, 0.233},
+                  {16, 48, 4, 8192, 0.758, true}, {16, 32, 1, 32768, 0.896, false, true}, {16, 64, 1, 32768, 1.033},
                   {16, 48, 8, 1024, 0.242, true}};
   for (const auto& m : measured) {
     Forecast f;
@@ -93,7 +93,7 @@ TEST(Forecast, GatedDeltaOnAnH200) {
     if (m.composed) {
       EXPECT_LT(f.composed_seconds, f.seconds) << m.heads_v << " heads";
     }
-    EXPECT_EQ(f.parts_exact > 1, m.batch == 1 && m.seqlen == 32768 && m.heads_v < 64) << m.heads_v;
+    EXPECT_EQ(f.parts_exact > 1, m.composed) << m.heads_v;
     EXPECT_NEAR(f.seconds * 1e3 / m.ms, 1, m.batch == 8 ? 0.3 : 0.15)
         << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
     for (const Forecast::Limit& limit : f.limits) EXPECT_LE(limit.share, 1) << limit.name;

@@ -1,11 +1,18 @@
 // The gated delta forward on a real card, below the C ABI:
 //
-//   gated_delta_check check          hostile shapes against a float64 recurrence on the card; exits 1 on an error
-//   gated_delta_check time [RUNS]    the benchmark's shapes: medians in ms by kind of context parallelism, held to
-//   SM120's residency and not, and errors
-//   gated_delta_check kernels [RUNS] each kernel's median alone, for shapes whose parts are composed
+//   gated_delta_check check
+//     hostile shapes, from graphs, against a float64 recurrence on the card; exits 1 on an error
+//
+//   gated_delta_check time [RUNS [SHAPES]]
+//     the benchmark's shapes, the first so many: medians in ms by kind of context parallelism, held to SM120's
+//     residency and not, and errors
+//
+//   gated_delta_check kernels [RUNS]
+//     each kernel's median alone, for shapes whose parts are composed
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "bench/gpu/gated_delta_reference.h"
@@ -138,27 +145,49 @@ void must(const Status& status) {
   std::exit(3);
 }
 
-// The median of `runs` after three, in ms; 0 runs: one call, untimed.
+// Captures a call before any other has run it, and replays it three times, each in a workspace that holds NaN or what
+// the one before left.
+void replay(cudaStream_t stream, const std::function<void()>& call) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture");
+  call();
+  check_cuda(cudaStreamEndCapture(stream, &graph), "a capture");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "a graph");
+  for (int i = 0; i < 3; i++) check_cuda(cudaGraphLaunch(executable, stream), "a replay");
+  check_cuda(cudaStreamSynchronize(stream), "a replay");
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+// The median of `runs` after three, in ms; 0 runs: untimed, replayed from a graph.
 double run(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, int runs) {
   size_t bytes = 0;
   must(gated_delta_forward_workspace_on(p, arch, device.info().sm_count, &bytes));
   const Memory workspace(bytes);
-  const auto call = [&] { must(gated_delta_forward_on(device, arch, p, workspace.get(), nullptr)); };
-  for (int i = 0; i < (runs > 0 ? 3 : 1); i++) call();
+  cudaStream_t stream;
+  check_cuda(cudaStreamCreate(&stream), "a stream");
+  const auto call = [&] { must(gated_delta_forward_on(device, arch, p, workspace.get(), stream)); };
+  if (runs == 0) {
+    must(prepare_gated_delta_forward(device, arch, p));
+    replay(stream, call);
+  }
+  for (int i = 0; runs > 0 && i < 3; i++) call();
   std::vector<float> times;
   cudaEvent_t begin, end;
   check_cuda(cudaEventCreate(&begin), "an event");
   check_cuda(cudaEventCreate(&end), "an event");
   for (int i = 0; i < runs; i++) {
-    check_cuda(cudaEventRecord(begin), "an event");
+    check_cuda(cudaEventRecord(begin, stream), "an event");
     call();
-    check_cuda(cudaEventRecord(end), "an event");
+    check_cuda(cudaEventRecord(end, stream), "an event");
     check_cuda(cudaEventSynchronize(end), "a call");
     check_cuda(cudaEventElapsedTime(&times.emplace_back(), begin, end), "a time");
   }
   check_cuda(cudaDeviceSynchronize(), "a call");
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
+  cudaStreamDestroy(stream);
   if (times.empty()) return 0;
   std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size()) / 2, times.end());
   return times[times.size() / 2];
@@ -210,7 +239,7 @@ int check(Device& device) {
   return failures != 0;
 }
 
-int time_all(Device& device, int runs) {
+int time_all(Device& device, int runs, size_t count) {
   const Shape shapes[] = {{16, 3, {32768}},
                           {16, 3, {8192}},
                           {16, 3, {8192, 8192, 8192, 8192}},
@@ -221,12 +250,14 @@ int time_all(Device& device, int runs) {
                           {2, 4, {4096}},
                           {2, 4, {28672, 4096}},
                           {4, 4, {32768}},
-                          {4, 1, {32768}}};
+                          {4, 1, {32768}},
+                          {16, 3, {1024}},
+                          {2, 4, {512}}};
   std::printf("%-12s %-10s %-9s | held to SM120's residency: %9s %9s %11s | free: %9s %11s | %9s %9s\n", "heads",
               "lengths", "gates", "off", "exact", "decay_start", "exact", "decay_start", "o", "state");
   const ArchProfile& sm120 = *parse_arch("sm120");
   const ArchProfile& own = *device.info().arch;
-  for (Shape s : shapes) {
+  for (Shape s : std::span(shapes).first(std::min(count, std::size(shapes)))) {
     for (Gates gates : {Gates::mixed, Gates::decaying, Gates::zero}) {
       s.gates = gates;
       const Problem problem(s, 7);
@@ -277,7 +308,10 @@ int time_kernels(Device& device, int runs) {
 int main(int argc, char** argv) {
   RuntimeDevice device;
   std::printf("%s\n", device.info().name.c_str());
-  if (argc > 1 && std::string(argv[1]) == "time") return time_all(device, argc > 2 ? std::atoi(argv[2]) : 21);
+  if (argc > 1 && std::string(argv[1]) == "time") {
+    return time_all(device, argc > 2 ? std::atoi(argv[2]) : 21,
+                    argc > 3 ? std::strtoul(argv[3], nullptr, 10) : SIZE_MAX);
+  }
   if (argc > 1 && std::string(argv[1]) == "kernels") return time_kernels(device, argc > 2 ? std::atoi(argv[2]) : 11);
   return check(device);
 }

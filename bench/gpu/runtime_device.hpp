@@ -49,6 +49,11 @@ class RuntimeDevice final : public Device {
     config.blockDim = dim3(l.threads);
     config.dynamicSmemBytes = l.dynamic_shared_bytes;
     config.stream = static_cast<cudaStream_t>(stream);
+    cudaLaunchAttribute beside{};
+    beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    beside.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &beside;
+    config.numAttrs = l.beside_previous ? 1 : 0;
     void* arguments[] = {const_cast<std::byte*>(l.parameters.data())};  // one struct by value
     check_cuda(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), "a launch");
     return {};

@@ -94,6 +94,10 @@ int main(int argc, char** argv) {
     const auto& row = gated_delta_prepare_rows[i];
     add(row, gated_delta_source("prepare", row.name, i));
   }
+  for (size_t i = 0; i < std::size(gated_delta_ahead_rows); i++) {
+    const auto& row = gated_delta_ahead_rows[i];
+    add(row, gated_delta_source("ahead", row.name, i));
+  }
   for (size_t i = 0; i < std::size(gated_delta_forward_rows); i++) {
     const auto& row = gated_delta_forward_rows[i];
     add(row, gated_delta_source("forward", row.name, i));

@@ -65,9 +65,18 @@ class CudaDevice final : public Device {
     FLASHDELTA_RETURN_IF_ERROR(find(l.kernel, &kernel));
     // Not as a buffer (CU_LAUNCH_PARAM_BUFFER_POINTER): a struct aligned to 128 bytes lies somewhere behind its start.
     void* arguments[] = {const_cast<std::byte*>(l.parameters.data())};
+    CUlaunchAttribute beside{};
+    beside.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    beside.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig launch{};
+    launch.gridDimX = l.grid[0], launch.gridDimY = l.grid[1], launch.gridDimZ = l.grid[2];
+    launch.blockDimX = l.threads, launch.blockDimY = launch.blockDimZ = 1;
+    launch.sharedMemBytes = l.dynamic_shared_bytes;
+    launch.hStream = static_cast<CUstream>(stream);
+    launch.attrs = &beside;
+    launch.numAttrs = l.beside_previous && info_.arch->features.programmatic_launch ? 1 : 0;
     return in_context("launching", l.kernel, [&] {
-      return driver_.launch(reinterpret_cast<CUfunction>(kernel), l.grid[0], l.grid[1], l.grid[2], l.threads, 1, 1,
-                            l.dynamic_shared_bytes, static_cast<CUstream>(stream), arguments, nullptr);
+      return driver_.launch(&launch, reinterpret_cast<CUfunction>(kernel), arguments, nullptr);
     });
   }
 

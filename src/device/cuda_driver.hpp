@@ -23,7 +23,7 @@ struct CudaDriver {
   decltype(&cuLibraryGetKernel) library_kernel = nullptr;
   decltype(&cuKernelGetFunction) kernel_function = nullptr;
   decltype(&cuKernelSetAttribute) kernel_set_attribute = nullptr;
-  decltype(&cuLaunchKernel) launch = nullptr;
+  decltype(&cuLaunchKernelEx) launch = nullptr;
   decltype(&cuStreamSynchronize) synchronize = nullptr;
   decltype(&cuStreamIsCapturing) stream_is_capturing = nullptr;
   decltype(&cuMemAlloc) allocate = nullptr;

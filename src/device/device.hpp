@@ -56,6 +56,9 @@ struct KernelLaunch {
   uint32_t dynamic_shared_bytes = 0;
   std::span<const std::byte> parameters;  // the one struct that the kernel takes by value
   std::span<const Region> regions;
+  // May start when every block of the launch before it on the stream has let it (ptx/dependent_launch.cuh), and waits
+  // for that launch by itself. A device may also run one after the other.
+  bool beside_previous = false;
 };
 
 class Device {

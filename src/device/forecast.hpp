@@ -38,6 +38,8 @@ struct Forecast {
   // Where exact composes states, which asks for no gates: chunks of a part, and the time where no state fades; else 0.
   int64_t composed_chunks = 0;
   double composed_seconds = 0;
+  // Blocks that prepare chunks on idle SMs while the sequential kernel runs; 0: they are prepared before it.
+  int ahead_blocks = 0;
 };
 
 // NOT_SUPPORTED where no kernel takes the problem, or a rate of the card is not known.

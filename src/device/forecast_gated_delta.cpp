@@ -120,7 +120,8 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
     shape.context_parallel = parallel;
     return gated_delta_parts(shape, kernels, device.sm_count);
   };
-  const int64_t wide_units = parts(FLASHDELTA_CONTEXT_PARALLEL_OFF).wide_units;
+  const GatedDeltaParts whole = parts(FLASHDELTA_CONTEXT_PARALLEL_OFF);
+  const int64_t wide_units = whole.wide_units;
   const GatedDeltaForwardConfig& config = kernels.forward->config;
   const int64_t group = request.heads_v / request.heads_k;
   const auto value_blocks = [&](const GatedDeltaForwardConfig& c) { return ceil_div(request.dim_v, c.block_v); };
@@ -176,15 +177,20 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
       kBlockSeconds * static_cast<double>(ceil_div(narrow_blocks, places) + ceil_div(wide_blocks, places)) +
       states / rate;
   const double sequential = std::max(chunks * cycles / hertz + starts, (keys + records + values + states) / rate);
+  const double memory = (2 * keys + 2 * records + values + states) / rate;
+  const int ahead = whole.ahead_blocks;
+  // On idle SMs beside it, the preparation ends before the forward kernel does.
+  const double beside = ahead == 0 ? 0 : std::max({sequential, preparation * device.sm_count / ahead, memory});
   *forecast = {.device = std::string(device.name),
                .kernel = wide_units > 0 ? kernels.wide->name : kernels.forward->name,
                .blocks = blocks,
                .resident_blocks = resident,
-               .seconds = preparation + sequential,
+               .seconds = ahead > 0 ? beside : preparation + sequential,
                // of the recurrence: S k, the update and S q, a multiplication and an addition an element each
                .flops = heads_v * tokens * static_cast<double>(request.dim_k * request.dim_v) * 6,
                .limits = {},
                .binding = ""};
+  forecast->ahead_blocks = ahead;
   const GatedDeltaParts exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
   forecast->parts_exact = exact.most;
   forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START).most;
@@ -196,7 +202,7 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   busy.add(narrow.step, static_cast<double>(narrow_blocks) * chunks / device.sm_count);
   if (wide_units > 0) busy.add(wide.step, static_cast<double>(wide_blocks) * chunks / device.sm_count);
   busy.add(prepare, heads_k * chunks / device.sm_count);
-  set_limits(busy, (2 * keys + 2 * records + values + states) / rate, hertz, forecast);
+  set_limits(busy, memory, hertz, forecast);
   return {};
 }
 

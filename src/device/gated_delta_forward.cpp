@@ -18,13 +18,15 @@ int64_t blocks(const GatedDeltaProblem& p, int64_t block_v) {
   return p.sequences * p.heads_v * ceil_div(p.dim_v, block_v);
 }
 
-// The row of a summary, of a scan or with wide blocks that goes with a forward row.
+// The row of another table that goes with a forward row.
 template <class Row, size_t N>
 const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& forward, const ArchProfile& arch) {
   for (const Row& row : rows) {
     if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
     if constexpr (requires { row.config.first; }) {
       if (row.config.first == forward) return &row;
+    } else if constexpr (requires { row.config.prepare; }) {
+      if (row.config.prepare.element == forward.element && row.config.prepare.dim_k == forward.dim_k) return &row;
     } else if constexpr (requires { row.config.narrow; }) {
       if (row.config.narrow == forward) return &row;
     } else {
@@ -53,7 +55,7 @@ std::string kernel_name(const Row& row) {
 
 template <class Row, class Params>
 Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count, const Params& params,
-              std::span<const Region> regions, void* stream) {
+              std::span<const Region> regions, void* stream, bool beside_previous = false) {
   if (count == 0) return {};
   const std::string kernel = kernel_name(row);
   KernelLaunch out;
@@ -63,6 +65,7 @@ Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t c
   out.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, row.config.shared_bytes(), row.config.threads());
   out.parameters = std::as_bytes(std::span(&params, 1));
   out.regions = regions;
+  out.beside_previous = beside_previous;
   return device.launch(out, stream);
 }
 
@@ -111,6 +114,9 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile&
       gated_delta_chunk_slots(p) * p.heads_k > kMostBlocks) {
     return not_supported("q: over 2^31 blocks of chunks and heads");
   }
+  if (arch.features.programmatic_launch) {
+    kernels->ahead = with_forward(gated_delta_ahead_rows, kernels->forward->config, arch);
+  }
   if (gated_delta_takes_wide_blocks(p)) {
     kernels->wide = with_forward(gated_delta_wide_rows, kernels->forward->config, arch);
   }
@@ -136,8 +142,9 @@ Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, cons
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
   if (kernels.recurrent != nullptr) return device.prepare(kernel_name(*kernels.recurrent));
-  FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.prepare)));
   const GatedDeltaParts parts = gated_delta_parts(p, kernels, device.info().sm_count);
+  const bool ahead = parts.ahead_blocks > 0;
+  FLASHDELTA_RETURN_IF_ERROR(device.prepare(ahead ? kernel_name(*kernels.ahead) : kernel_name(*kernels.prepare)));
   if (parts.wide_units > 0) return device.prepare(kernel_name(*kernels.wide));
   if (parts.composed()) {
     FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.summary)));
@@ -182,8 +189,13 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
   GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);
   map_gated_delta_tensors(device, arch, p, &params);
-  FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.prepare, gated_delta_chunk_slots(p) * p.heads_k, params,
-                                    gated_delta_prepare_regions(p, workspace, layout), stream));
+  const std::vector<Region> prepare = gated_delta_prepare_regions(p, workspace, layout);
+  if (parts.ahead_blocks > 0) {
+    FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.ahead, parts.ahead_blocks, params, prepare, stream));
+  } else {
+    const int64_t count = gated_delta_chunk_slots(p) * p.heads_k;
+    FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.prepare, count, params, prepare, stream));
+  }
   int64_t count = blocks(p, kernels.forward->config.block_v) * parts.most;
   if (parts.composed()) {
     const int64_t numbers = gated_delta_part_slots(p, parts).numbers;
@@ -196,7 +208,7 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
     count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
     return launch(device, arch, *kernels.wide, count, params, regions, stream);
   }
-  return launch(device, arch, *kernels.forward, count, params, regions, stream);
+  return launch(device, arch, *kernels.forward, count, params, regions, stream, parts.ahead_blocks > 0);
 }
 
 }  // namespace flashdelta

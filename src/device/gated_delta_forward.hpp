@@ -12,9 +12,10 @@
 namespace flashdelta {
 
 // The kernels of one call: prepare and forward, with summary and scan between them where parts are composed; or
-// recurrent.
+// recurrent. ahead: what prepare does, beside forward; null: there is none.
 struct GatedDeltaKernels {
   const GatedDeltaRow<GatedDeltaPrepareConfig>* prepare = nullptr;
+  const GatedDeltaRow<GatedDeltaAheadConfig>* ahead = nullptr;
   const GatedDeltaRow<GatedDeltaForwardConfig>* forward = nullptr;
   const GatedDeltaRow<GatedDeltaWideConfig>* wide = nullptr;  // takes forward's place where parts have wide blocks
   const GatedDeltaRow<GatedDeltaSummaryConfig>* summary = nullptr;
@@ -48,7 +49,7 @@ inline constexpr int64_t gated_delta_record_bytes = [] {
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 
-// Into what parts a call's sequences may be cut, to run side by side.
+// What of a call runs side by side: the parts that its sequences may be cut into, or preparation and forward kernel.
 struct GatedDeltaParts {
   int most = 1;  // of one sequence
   // Chunks of a part, where the states before parts are composed (cuda/gated_delta/parts.cuh); 0: parts start early, or
@@ -57,6 +58,10 @@ struct GatedDeltaParts {
   double time = 1;  // where they are composed and no head fades, against one part: the plan's model
   // Value heads of parts, the first, that have wide blocks.
   int64_t wide_units = 0;
+
+  // Blocks of the preparation on SMs that the forward kernel leaves idle (cuda/gated_delta/ahead.cuh); 0: it runs
+  // before.
+  int ahead_blocks = 0;
 
   bool composed() const { return chunks > 0; }
 };
@@ -69,7 +74,7 @@ double gated_delta_segment_threshold(const GatedDeltaProblem& problem);
 
 // What lies in the workspace, one after the other: bytes, of whole lines.
 struct GatedDeltaWorkspace {
-  size_t records = 0, starts = 0, transitions = 0, total = 0;
+  size_t records = 0, done = 0, starts = 0, transitions = 0, total = 0;
 };
 GatedDeltaWorkspace gated_delta_workspace(const GatedDeltaProblem& problem, const GatedDeltaKernels& kernels,
                                           const GatedDeltaParts& parts);

@@ -76,8 +76,12 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
     out.wide_value_blocks = static_cast<int32_t>((p.dim_v + block_v - 1) / block_v);
     out.wide_units = static_cast<int32_t>(parts.wide_units);
   }
-  if (!parts.composed()) return out;
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
+  if (parts.ahead_blocks > 0) {
+    out.teams = parts.ahead_blocks * kernels.ahead->config.teams;
+    out.done = reinterpret_cast<int32_t*>(out.records + layout.records);
+  }
+  if (!parts.composed()) return out;
   const int block_v = kernels.summary->config.part.block_v;
   const auto blocks = [&](int64_t columns) { return static_cast<int32_t>((columns + block_v - 1) / block_v); };
   out.part_chunks = static_cast<int32_t>(parts.chunks);

@@ -74,7 +74,7 @@ std::vector<Region> gated_delta_prepare_regions(const GatedDeltaProblem& p, void
   std::vector<Region> regions = {
       rows_region("q", p, p.q, p.heads_k, p.dim_k),
       rows_region("k", p, p.k, p.heads_k, p.dim_k),
-      {workspace, layout.records, "records", true, false},
+      {workspace, layout.records + layout.done, "records", true, false},
   };
   add_gates(p, &regions);
   add_lengths(p, &regions);

@@ -68,8 +68,31 @@ class BlockModel {
   const int64_t narrow_, wide_, places_;
 };
 
+// Preparation beside the forward kernel, which is in one part and has narrow blocks.
+struct Ahead {
+  int blocks = 0;    // 0: it could not keep ahead, or finds no idle SM
+  double saved = 0;  // against preparation before it, in chunks of the forward kernel one after another
+};
+
+Ahead prepare_ahead(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+  // What preparing takes of an SM, measured on an H200 at head size 128, in chunks of the forward kernel: a chunk and
+  // key head, and each of its value heads.
+  constexpr double kUnit = 0.6, kHead = 0.4;
+  constexpr double kAhead = 0.95;
+  const int64_t chunks = ceil_div(p.max_tokens, gated_delta_chunk);
+  const int64_t blocks = p.sequences * p.heads_v * ceil_div(p.dim_v, kernels.forward->config.block_v);
+  const int64_t idle = sm_count - blocks;
+  if (kernels.ahead == nullptr || blocks == 0 || chunks == 0 || idle <= 0) return {};
+  if (ceil_div(p.tokens, gated_delta_chunk) * p.sequences * p.heads_k > INT32_MAX / 2) return {};  // counted in 32 bits
+  const int64_t units = chunks * p.sequences * p.heads_k;
+  const double work = static_cast<double>(units) * (kUnit + kHead * static_cast<double>(p.group()));
+  if (work > kAhead * static_cast<double>(chunks * idle)) return {};
+  return {static_cast<int>(std::min(idle, ceil_div(units, kernels.ahead->config.teams))), work / sm_count};
+}
+
 // Parts that start early, each with the blocks that are fastest.
-GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count,
+                                       const Ahead& ahead) {
   // Of FlashQLA's public benchmark, a token. Wrong for a call, it makes too few parts, or some that are not used.
   constexpr double kUsualDecay = 0.05;
   const BlockModel model(p, kernels, sm_count);
@@ -78,16 +101,22 @@ GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDe
   if (units == 0) return best;
   const BlockModel::Share whole = model.share(units, false);
   best.wide_units = whole.wide_units;
+  best.ahead_blocks = ahead.blocks;
   if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || states_overlap(p)) return best;
+  // Under exact few gates allow parts, and without them the preparation's time would come back.
+  if (ahead.blocks > 0 && p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_EXACT) return best;
   const auto early =
       static_cast<int64_t>(std::ceil(-gated_delta_segment_threshold(p) / (kUsualDecay * gated_delta_chunk)));
-  // In chunks one after another. A twentieth less pays for what parts cost themselves.
-  double least = whole.rounds * static_cast<double>(chunks) * 0.95;
+  // In chunks one after another. A twentieth less pays for what parts cost themselves; where the preparation is hidden
+  // with one part alone, less pays.
+  double least = whole.rounds * static_cast<double>(chunks) * (ahead.blocks > 0 ? 1 : 0.95);
   for (int s = 2; s <= kMostParts && chunks / s / 2 >= early; s++) {
     if (units * s * ceil_div(p.dim_v, kernels.forward->config.block_v) > kMostBlocks) break;
     const BlockModel::Share share = model.share(units * s, true);
-    const double time = share.rounds * static_cast<double>(ceil_div(chunks, s) + early);
-    if (time < least) best.most = s, best.wide_units = share.wide_units, least = time;
+    const double time = share.rounds * static_cast<double>(ceil_div(chunks, s) + early) + ahead.saved;
+    if (time >= least) continue;
+    best.most = s, best.wide_units = share.wide_units, best.ahead_blocks = 0;
+    least = time;
   }
   return best;
 }
@@ -150,9 +179,11 @@ class CompositionModel {
 };
 
 // Parts whose states are composed, or one part where that could be slower for any gates.
-GatedDeltaParts composed_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
+GatedDeltaParts composed_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count,
+                               const Ahead& ahead) {
   constexpr int64_t kFewest = 8;  // chunks of a part
   constexpr double kGain = 0.95;
+  const double most = ahead.blocks > 0 ? 1 : kGain;
   if (p.context_parallel != FLASHDELTA_CONTEXT_PARALLEL_EXACT || p.sequences == 0) return {};
   if (kernels.summary == nullptr || kernels.scan == nullptr) return {};
   const int64_t longest = ceil_div(p.max_tokens, gated_delta_chunk);
@@ -162,16 +193,16 @@ GatedDeltaParts composed_parts(const GatedDeltaProblem& p, const GatedDeltaKerne
   const CompositionModel model(p, kernels, sm_count);
   const double without = model.without(longest);
   GatedDeltaParts best;
-  if (model.least() >= without * kGain) return best;
-  double least = kGain;
+  if (model.least() + ahead.saved >= without * most) return best;
+  double least = most;
   for (int parts = 2; parts <= kMostParts; parts++) {
     const int64_t part = ceil_div(longest, parts);
     if (part < kFewest) break;
-    const double time = model.with(longest, part) / without;
-    if (time >= least || model.with(shortest, part) > model.without(shortest) * (2 - kGain)) continue;
+    const double time = model.with(longest, part) / without, cost = time + ahead.saved / without;
+    if (cost >= least || model.with(shortest, part) > model.without(shortest) * (2 - kGain)) continue;
     const int64_t numbers = gated_delta_part_slots(p, {parts, part, 1}).numbers;
     if (numbers * p.heads_v * (p.dim_v + 2 * p.dim_k) / 16 > kMostBlocks) continue;
-    best = {static_cast<int>(ceil_div(longest, part)), part, time}, least = time;
+    best = {static_cast<int>(ceil_div(longest, part)), part, time}, least = cost;
   }
   return best;
 }
@@ -185,8 +216,9 @@ double gated_delta_segment_threshold(const GatedDeltaProblem& p) {
 
 GatedDeltaParts gated_delta_parts(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count) {
   if (kernels.recurrent != nullptr) return {};
-  const GatedDeltaParts composed = composed_parts(p, kernels, sm_count);
-  return composed.composed() ? composed : parts_that_start_early(p, kernels, sm_count);
+  const Ahead ahead = prepare_ahead(p, kernels, sm_count);
+  const GatedDeltaParts composed = composed_parts(p, kernels, sm_count, ahead);
+  return composed.composed() ? composed : parts_that_start_early(p, kernels, sm_count, ahead);
 }
 
 GatedDeltaPartSlots gated_delta_part_slots(const GatedDeltaProblem& p, const GatedDeltaParts& parts) {
@@ -203,6 +235,11 @@ GatedDeltaWorkspace gated_delta_workspace(const GatedDeltaProblem& p, const Gate
   const auto lines = [](int64_t bytes) { return static_cast<size_t>(ceil_div(bytes, 256) * 256); };
   const int64_t records = gated_delta_chunk_slots(p) * p.heads_v * gated_delta_record_bytes;
   layout.total = layout.records = static_cast<size_t>(records);
+  if (parts.ahead_blocks > 0) {
+    layout.records = lines(records);
+    layout.done = lines(int64_t{parts.ahead_blocks} * kernels.ahead->config.teams * 4);
+    layout.total = layout.records + layout.done;
+  }
   if (!parts.composed()) return layout;
   const GatedDeltaForwardConfig& summary = kernels.summary->config.part;
   const int64_t states = gated_delta_part_slots(p, parts).states * p.heads_v * summary.dim_k * 4;

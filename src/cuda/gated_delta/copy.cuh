@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/gated_delta/output.cuh"
+#include "cuda/gated_delta/progress.cuh"
 #include "cuda/gated_delta/segments.cuh"
 #include "cuda/gated_delta/storage.cuh"
 #include "cuda/gated_delta/work.cuh"
@@ -172,6 +173,7 @@ __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, co
   using Storage = ForwardStorage<C>;
   const int lane = threadIdx.x & 31, first_value = transition ? params.dim_v : value_block * C.block_v;
   ChunkCopy<C> copy(params, sequence, head, first_value, range.first, lane);
+  Progress progress(params, n, head / params.group, range.first, range.end, lane);
   const uint32_t address = ptx::shared_address(&storage);
   const bool stores = !C.summary && !params.o.is_fp32;
   const int end = stores ? range.end + C.stages : range.end;
@@ -180,6 +182,7 @@ __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, co
   for (int c = range.first; c < end; c++) {
     const int before = c - C.stages;  // the chunk that had the stage
     const uint32_t at = address + stage * sizeof(ForwardStage<C>);
+    if (c < range.end) progress.wait_for(c);
     if (c < range.end || before >= range.first) {
       ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
     }

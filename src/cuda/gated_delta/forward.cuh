@@ -425,6 +425,7 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
   init_barriers<C>(storage);
   if (threadIdx.x / 32 == C.warps) {
     copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
+    if (params.teams > 0) ptx::wait_for_kernel_before();  // else the next kernel might start before that has ended
   } else {
     Forward<C>(storage, params, sequence, range, head, value_block).template run<First>();
   }

@@ -23,6 +23,17 @@ struct GatedDeltaPrepareConfig {
   bool operator==(const GatedDeltaPrepareConfig&) const = default;
 };
 
+// The same by teams of such blocks' warps, which run beside the sequential kernel (ahead.cuh). A block has an SM of its
+// own.
+struct GatedDeltaAheadConfig {
+  GatedDeltaPrepareConfig prepare;
+  int teams;
+
+  constexpr int threads() const { return teams * prepare.threads(); }
+  constexpr int shared_bytes() const { return teams * prepare.shared_bytes(); }
+  bool operator==(const GatedDeltaAheadConfig&) const = default;
+};
+
 // The sequential kernel, a block a sequence, value head and block_v value columns.
 struct GatedDeltaForwardConfig {
   Element element;

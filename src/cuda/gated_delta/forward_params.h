@@ -79,6 +79,9 @@ typedef struct GatedDeltaForwardParams {
   int32_t columns;                          /* of V in summary blocks; padding is zero */
   float* starts;
   float* transitions;
+  int32_t* done; /* [teams]: of the preparation that runs beside the forward kernel (ahead.cuh) */
+  int32_t teams; /* 0: it has run before */
+  int32_t reserved;
   GatedDeltaTensorMap k_map, q_map, v_map, o_map;
 } GatedDeltaForwardParams;
 

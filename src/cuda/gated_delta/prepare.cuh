@@ -12,6 +12,7 @@
 #include "cuda/gated_delta/copy.cuh"
 #include "cuda/gated_delta/gates.cuh"
 #include "cuda/gated_delta/inverse.cuh"
+#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/pack_finite.cuh"
 
 namespace flashdelta::gated_delta {
@@ -19,15 +20,18 @@ namespace flashdelta::gated_delta {
 template <GatedDeltaPrepareConfig C>
 class Prepare {
  public:
+  // By C.warps warps that follow one another, which barrier `barrier` is for.
   __device__ __forceinline__ Prepare(PrepareStorage<C>& storage, const GatedDeltaForwardParams& params,
-                                     const Sequence& sequence, int64_t number, int head_k)
+                                     const Sequence& sequence, int64_t number, int head_k, int barrier)
       : storage_(storage),
         params_(params),
         sequence_(sequence),
         number_(number),
         first_token_(static_cast<int>(number - sequence.first_chunk) * chunk),
         head_k_(head_k),
-        warp_(ptx::shfl_idx(threadIdx.x / 32, 0)),
+        barrier_(barrier),
+        thread_(threadIdx.x % C.threads()),
+        warp_(ptx::shfl_idx(thread_ / 32, 0)),
         lane_(threadIdx.x & 31) {}
 
   __device__ __forceinline__ void run() {
@@ -36,10 +40,10 @@ class Prepare {
     Gate gate = gate_of(h);  // under way together with K and Q
     wait_for_copies();
     products();
-    ptx::barrier_sync_block();  // the products are there, and the tiles are free for the heads' scratch
+    sync();  // the products are there, and the tiles are free for the heads' scratch
     norms();
-    if (in_boxes() && threadIdx.x == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
-    ptx::barrier_sync_block();
+    if (in_boxes() && thread_ == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
+    sync();
     for (; h < params_.group; h += C.warps) {
       const Gate next = gate_of(h + C.warps);
       head(head_k_ * params_.group + h, gate);
@@ -51,6 +55,8 @@ class Prepare {
   using Keys = typename PrepareStorage<C>::Keys;
   static constexpr float log2e = 1.4426950408889634f;
   static constexpr float least_link = 0.25f;  // under it, what the next row takes back is not worth its time
+
+  __device__ __forceinline__ void sync() const { ptx::barrier_sync(barrier_, C.threads()); }
 
   // A token's, lane = token: g in log2, and beta. Of tokens and heads that are not there: 0, which changes nothing.
   struct Gate {
@@ -66,16 +72,15 @@ class Prepare {
   __device__ __forceinline__ bool in_boxes() const { return comes_in_boxes(params_, sequence_.length - first_token_); }
 
   __device__ __forceinline__ void start_copies() {
-    const int thread = threadIdx.x;
     if (in_boxes()) {
-      if (thread == 0) copy_boxes();
-      ptx::barrier_sync_block();  // the mbarrier is there for all
+      if (thread_ == 0) copy_boxes();
+      sync();  // the mbarrier is there for all
       return;
     }
     const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
       tile::TileCopy<Keys, C.threads()> tiles(rows_at(rows, sequence_, head_k_, 0), rows.token_stride * 2,
-                                              params_.dim_k, first_token_, thread);
-      tiles.issue_part(tile.address() + tile::CopyMap<Keys, C.threads()>(thread).offset(0, 0),
+                                              params_.dim_k, first_token_, thread_);
+      tiles.issue_part(tile.address() + tile::CopyMap<Keys, C.threads()>(thread_).offset(0, 0),
                        sequence_.length - first_token_);
     };
     copy(params_.k, storage_.tiles.k);
@@ -102,7 +107,7 @@ class Prepare {
       ptx::mbarrier_sleep(ptx::shared_address(&storage_.tiles.full), 0);
     } else {
       ptx::cp_async_wait<0>();
-      ptx::barrier_sync_block();
+      sync();
     }
   }
 
@@ -157,8 +162,8 @@ class Prepare {
   }
 
   __device__ __forceinline__ void norms() {
-    if (threadIdx.x >= chunk) return;
-    const int t = threadIdx.x;
+    if (thread_ >= chunk) return;
+    const int t = thread_;
     const auto factor = [](float length) { return rsqrtf(length + 1e-6f); };
     const float length = storage_.keys.row(t < 16 ? top : bottom, t % 16)[t % 16];
     storage_.key_norm[t] = params_.l2norm ? factor(length) : 1.0f;
@@ -323,7 +328,7 @@ class Prepare {
   const GatedDeltaForwardParams& params_;
   const Sequence& sequence_;
   const int64_t number_;
-  const int first_token_, head_k_, warp_, lane_;
+  const int first_token_, head_k_, barrier_, thread_, warp_, lane_;
 };
 
 template <GatedDeltaPrepareConfig C>
@@ -335,7 +340,7 @@ __device__ __forceinline__ void prepare(const GatedDeltaForwardParams& params) {
   const Sequence sequence = sequence_at(params, sequence_of(params, number, gated_delta_chunk, threadIdx.x & 31));
   if (number - sequence.first_chunk >= sequence.chunks()) return;  // room that no chunk needs
   const int head_k = blockIdx.x % params.heads_k;
-  Prepare<C>(*reinterpret_cast<PrepareStorage<C>*>(shared), params, sequence, number, head_k).run();
+  Prepare<C>(*reinterpret_cast<PrepareStorage<C>*>(shared), params, sequence, number, head_k, 0).run();
 }
 
 }  // namespace flashdelta::gated_delta

@@ -23,6 +23,14 @@ inline constexpr GatedDeltaRow<GatedDeltaPrepareConfig> gated_delta_prepare_rows
     {"gated_delta_prepare_fp16_k256", {Element::fp16, 256, 4}, 2, 168, false},
 };
 
+// Registers for one block an SM: no other kernel's block finds room beside it.
+inline constexpr GatedDeltaRow<GatedDeltaAheadConfig> gated_delta_ahead_rows[] = {
+    {"gated_delta_ahead_bf16_k64", {{Element::bf16, 64, 4}, 4}, 1, 128, true},
+    {"gated_delta_ahead_fp16_k64", {{Element::fp16, 64, 4}, 4}, 1, 128, true},
+    {"gated_delta_ahead_bf16_k128", {{Element::bf16, 128, 4}, 4}, 1, 128, true},
+    {"gated_delta_ahead_fp16_k128", {{Element::fp16, 128, 4}, 4}, 1, 128, true},
+};
+
 inline constexpr GatedDeltaRow<GatedDeltaForwardConfig> gated_delta_forward_rows[] = {
     {"gated_delta_forward_bf16_k64_v64", {Element::bf16, 64, 64, 4, 2, false}, 2, 168, true},
     {"gated_delta_forward_fp16_k64_v64", {Element::fp16, 64, 64, 4, 2, false}, 2, 168, true},

@@ -1,0 +1,107 @@
+// Preparation beside the forward kernel, on the emulator, which runs one after the other: every unit of work is done
+// once and its count says so, whatever the lengths and however many teams share it. That both run side by side, only a
+// card shows (gated_delta_check).
+#include "emulator_gated_delta_expect.hpp"
+
+namespace flashdelta::test {
+namespace {
+
+class EmulatorGatedDeltaAhead : public EmulatorGatedDelta {};
+
+GatedDeltaParts ahead(int blocks) {
+  GatedDeltaParts parts;
+  parts.ahead_blocks = blocks;
+  return parts;
+}
+
+// o and the final states, with so many blocks beside the forward kernel, or none.
+std::vector<uint8_t> outputs(const Options& x, int blocks) {
+  Call call(x);
+  GatedDeltaProblem problem;
+  EXPECT_TRUE(call.bind(&problem).ok());
+  const Status status = emulate(problem, static_cast<uint32_t>(blocks), ahead(blocks));
+  EXPECT_TRUE(status.ok()) << status.message;
+  std::vector<uint8_t> bytes = call.o.bytes();
+  bytes.insert(bytes.end(), call.final_state().bytes().begin(), call.final_state().bytes().end());
+  return bytes;
+}
+
+void expect_same_bits(const Options& x) {
+  const std::vector<uint8_t> before = outputs(x, 0);
+  for (int blocks : {1, 2, 7}) EXPECT_EQ(before, outputs(x, blocks)) << blocks << " blocks";
+}
+
+TEST_F(EmulatorGatedDeltaAhead, TheSameBitsAsBefore) {
+  for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
+    Options x;
+    x.dtype = x.o_dtype = dtype;
+    x.heads_k = 2, x.group = 3, x.dim_k = x.dim_v = 128;
+    x.lengths = {200};
+    expect_same_bits(x);
+    x.group = 1, x.dim_k = 64, x.dim_v = 72;
+    x.lengths = {0, 1, 31, 0, 32, 33, 165, 65, 0};
+    expect_same_bits(x);
+    x.lengths = {40, 40, 40}, x.packed = false;
+    expect_same_bits(x);
+  }
+}
+
+TEST_F(EmulatorGatedDeltaAhead, OptionsOfThePreparation) {
+  Options x;
+  x.dim_k = 72, x.dim_v = 64, x.group = 5;
+  x.lengths = {70, 100};
+  x.l2norm = x.raw_gate = x.raw_beta = true;
+  x.checkpoint_every = 64;
+  expect_same_bits(x);
+  Call call(x);
+  expect_right_on_emulator(call, 3, 1, ahead(2));
+}
+
+TEST_F(EmulatorGatedDeltaAhead, SkippedAndEmptySequences) {
+  Options x;
+  x.dim_k = x.dim_v = 64;
+  x.lengths = {70, 3, 90};
+  x.initial_pool = true;
+  x.skipped = {0, 2};
+  expect_same_bits(x);
+  x.initial_pool = false, x.skipped = {};
+  x.lengths = {0, 0};
+  expect_same_bits(x);
+}
+
+GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, int64_t sequences, int64_t tokens, int sm_count,
+                        flashdelta_context_parallel parallel = FLASHDELTA_CONTEXT_PARALLEL_EXACT,
+                        const char* arch = "sm120", int64_t dim = 128) {
+  GatedDeltaProblem p;
+  p.q.dtype = FLASHDELTA_BF16;
+  p.dim_k = p.dim_v = dim;
+  p.heads_k = heads_k, p.heads_v = heads_v;
+  p.sequences = sequences, p.tokens = p.max_tokens = tokens;
+  p.context_parallel = parallel;
+  p.decay_threshold = -9;
+  GatedDeltaKernels kernels;
+  EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch(arch), &kernels).ok());
+  return gated_delta_parts(p, kernels, sm_count);
+}
+
+TEST(GatedDeltaAhead, WhereIdleMultiprocessorsKeepAhead) {
+  constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF, decay_start = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
+  for (auto parallel : {off, FLASHDELTA_CONTEXT_PARALLEL_EXACT}) {
+    EXPECT_EQ(planned(16, 48, 1, 32768, 132, parallel).ahead_blocks, 36);  // 96 blocks of the forward kernel
+    EXPECT_EQ(planned(16, 48, 1, 32768, 170, parallel).ahead_blocks, 74);
+    EXPECT_EQ(planned(16, 48, 1, 8192, 132, parallel).ahead_blocks, 36);
+    EXPECT_EQ(planned(16, 64, 1, 32768, 132, parallel).ahead_blocks, 0);  // 4 idle ones are too few
+    EXPECT_EQ(planned(16, 48, 4, 8192, 132, parallel).ahead_blocks, 0);   // and here there is none
+  }
+  EXPECT_EQ(planned(2, 8, 1, 32768, 132, off).ahead_blocks, 116);
+  EXPECT_EQ(planned(2, 8, 1, 64, 132).ahead_blocks, 1);  // all there is to do
+  EXPECT_TRUE(planned(2, 8, 1, 32768, 132).composed());  // which gains more
+  EXPECT_EQ(planned(2, 8, 1, 32768, 132).ahead_blocks, 0);
+  EXPECT_GT(planned(16, 48, 1, 32768, 132, decay_start).most, 1);
+  EXPECT_EQ(planned(16, 48, 1, 32768, 132, decay_start).ahead_blocks, 0);
+  EXPECT_EQ(planned(16, 48, 1, 32768, 132, off, "sm89").ahead_blocks, 0);  // kernels start one after another
+  EXPECT_EQ(planned(2, 8, 1, 4096, 132, off, "sm120", 256).ahead_blocks, 0);
+}
+
+}  // namespace
+}  // namespace flashdelta::test
