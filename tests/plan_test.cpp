@@ -183,7 +183,7 @@ TEST(Plan, FewTokensGoTokenByToken) {
   EXPECT_EQ(chosen.kernel, "gated_delta_recurrent_bf16_k128");
   EXPECT_EQ(chosen.block_kv, 1);
   EXPECT_EQ(chosen.block_v, 64);
-  EXPECT_EQ(chosen.shared_bytes, 0);
+  EXPECT_EQ(chosen.shared_bytes, 4224);
   EXPECT_EQ(chosen.resident_blocks, 4);
   EXPECT_EQ(chosen.kv_iterations, 16);
   EXPECT_NE(plan_table(report).find("* chosen: token by token"), std::string::npos);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "device/emulator_device.hpp"
 #include "device/forecast.hpp"
 #include "device/forecast_cycles.hpp"
@@ -14,6 +16,7 @@ using emulator::Counters;
 // in which its warps issue.
 constexpr double kStepCycles = 400;
 constexpr double kPreparationBusy = 0.7;
+constexpr double kRecurrentBusy = 0.72;  // the same of the recurrent kernel's
 // From a block's launch to its first chunk, and from its last to the next block, but for its states.
 constexpr double kBlockSeconds = 5e-6;
 constexpr int64_t kChunks = 4;
@@ -78,7 +81,8 @@ Status count_tokens(const GatedDeltaForecastRequest& r, int64_t tokens, bool wid
 }
 
 // Few tokens a sequence, by the kernel that goes token by token, states in fp32 read and written. A block reads its
-// state, works and writes it: memory's time and the warps' come one after another.
+// state, works and writes it, and four blocks an SM do so at different times: memory's time and the warps' overlap in
+// part, as the root of the sum of their squares has it.
 Status forecast_recurrent(const DeviceProfile& device, const GatedDeltaForecastRequest& r,
                           const GatedDeltaRow<GatedDeltaRecurrentConfig>& row, Forecast* forecast) {
   std::vector<Counters> launches;
@@ -94,9 +98,10 @@ Status forecast_recurrent(const DeviceProfile& device, const GatedDeltaForecastR
   const double memory = (states + rows) / memory_rate(device);
   *forecast = {.device = std::string(device.name),
                .kernel = row.name,
-               .blocks = r.batch * r.heads_v * ceil_div(r.dim_v, row.config.block_v()),
-               .resident_blocks = resident_blocks(*r.arch, 0, row.config.threads(), row.register_ceiling),
-               .seconds = memory + busy.total() / hertz,
+               .blocks = r.batch * r.heads_v * ceil_div(r.dim_v, row.config.block_v),
+               .resident_blocks =
+                   resident_blocks(*r.arch, row.config.shared_bytes(), row.config.threads(), row.register_ceiling),
+               .seconds = std::hypot(memory, busy.total() / kRecurrentBusy / hertz),
                .flops = heads * tokens * static_cast<double>(r.dim_k * r.dim_v) * 6,
                .limits = {},
                .binding = ""};

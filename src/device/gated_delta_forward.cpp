@@ -102,7 +102,7 @@ Status choose_gated_delta_kernels(const GatedDeltaProblem& p, const ArchProfile&
   FLASHDELTA_RETURN_IF_ERROR(gated_delta_forward_supported(p));
   if (gated_delta_is_recurrent(p)) {
     kernels->recurrent = recurrent_row_for(p.q.dtype, p.dim_k);
-    if (blocks(p, kernels->recurrent->config.block_v()) <= kMostBlocks) return {};
+    if (blocks(p, kernels->recurrent->config.block_v) <= kMostBlocks) return {};
     return not_supported("q: over 2^31 blocks of sequences and heads");
   }
   kernels->prepare = choose(gated_delta_prepare_rows, p, arch);
@@ -183,8 +183,8 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
                                     void* stream) {
   if (kernels.recurrent != nullptr) {
     const GatedDeltaRecurrentConfig& config = kernels.recurrent->config;
-    return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v()),
-                  gated_delta_recurrent_params(p, config), gated_delta_recurrent_regions(p), stream);
+    return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v), gated_delta_recurrent_params(p, config),
+                  gated_delta_recurrent_regions(p), stream);
   }
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
   GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);

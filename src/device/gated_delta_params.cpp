@@ -120,7 +120,7 @@ void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, cons
 GatedDeltaRecurrentParams gated_delta_recurrent_params(const GatedDeltaProblem& p,
                                                        const GatedDeltaRecurrentConfig& config) {
   GatedDeltaRecurrentParams out{};
-  out.call = call_params(p, config.block_v(), nullptr);
+  out.call = call_params(p, config.block_v, nullptr);
   out.token_indices = kernel_ints(p.token_indices);
   out.accepted_tokens = kernel_ints(p.accepted_tokens);
   out.token_slots = p.token_slots;

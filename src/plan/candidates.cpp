@@ -98,7 +98,7 @@ Candidate row_candidate(const PlanProblem& problem, const ForwardConfig& c) {
   return {c.block_q, c.block_kv, c.block_v(), c.threads(), c.stages, c.q_in_registers, padded ? c.head_dim : 0};
 }
 
-Candidate row_candidate(const GatedDeltaRecurrentConfig& c) { return {1, 1, c.block_v(), c.threads(), 1, false}; }
+Candidate row_candidate(const GatedDeltaRecurrentConfig& c) { return {1, 1, c.block_v, c.threads(), 1, false}; }
 
 std::vector<Candidate> table_candidates(const PlanProblem& problem) {
   std::vector<Candidate> candidates;

@@ -50,7 +50,7 @@ Refusal refuse_dims(const PlanProblem& problem) {
   return {};
 }
 
-// The gated delta rule token by token: a chunk of one token, no shared memory.
+// The gated delta rule token by token: a chunk of one token.
 bool is_recurrent(const PlanProblem& problem, const Candidate& candidate) {
   return problem.operation == PlanOperation::kGatedDeltaForward && candidate.block_q == 1 && candidate.block_kv == 1;
 }
@@ -134,7 +134,12 @@ void size_buffers(const PlanProblem& problem, const Candidate& candidate, Assess
     if (bytes.q_before_v) assessment->parts = {{"q_or_v", bytes.q_or_v()}, {"k", bytes.k}};
     return;
   }
-  if (is_recurrent(problem, candidate)) return;
+  if (is_recurrent(problem, candidate)) {
+    assessment->shared_bytes = gated_delta_recurrent_shared_bytes(static_cast<int>(candidate.block_v),
+                                                                  static_cast<int>(candidate.threads / kWarp));
+    assessment->parts = {{"sums", assessment->shared_bytes}};
+    return;
+  }
   const GatedDeltaSharedBytes bytes = gated_delta_shared_bytes(
       {candidate.block_kv, candidate.block_v, problem.head_dim, candidate.stages, element_bytes});
   assessment->shared_bytes = bytes.total();
