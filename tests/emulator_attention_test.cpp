@@ -501,6 +501,19 @@ TEST_F(EmulatorAttention, TilesOfUnknownLengthAreNotShared) {
   }
 }
 
+// Causal sequences long enough that the short query tiles of all of them come after the others.
+TEST_F(EmulatorAttention, ShortTilesComeLast) {
+  AttentionOptions x = packed({300, 3, 150}, {300, 40, 200});
+  x.heads_q = 8, x.heads_k = 2, x.head_dim = x.head_dim_v = 64, x.causal = true;
+  AttentionCall call(x);
+  AttentionProblem problem;
+  ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+  const AttentionForwardParams params = forward_params(problem, ForwardTile(decode_rows[2]));
+  EXPECT_EQ(params.q_tiles, 29);
+  EXPECT_EQ(params.late_tiles, 3);
+  expect_right_on_emulator(x, 5);
+}
+
 // The same call gives the same bits, in whatever order blocks run.
 TEST_F(EmulatorAttention, SharedKeysHaveOneAnswer) {
   AttentionOptions few = packed({2}, {2000});

@@ -136,6 +136,14 @@ TEST(Forecast, LastTilesThatAreSharedLeaveNoIdleWave) {
   }
 }
 
+// Blocks of many lengths: the short ones of all heads, last, even out where the SMs end.
+TEST(Forecast, CausalShapesEndEvenly) {
+  for (const Measured& m : {kFitted[2], kFitted[3]}) {
+    EXPECT_GT(forecast("rtx-5090", m).limits.at(0).share, 0.94);
+    EXPECT_GT(forecast("rtx-pro-6000", m).limits.at(0).share, 0.88);
+  }
+}
+
 // What a call that shares its last tiles gains, by the model, is never a loss.
 TEST(Forecast, SharedTilesAreNeverSlower) {
   int shared = 0;

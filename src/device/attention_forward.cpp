@@ -240,6 +240,7 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardTi
   const bool whole_rows = p.head_dim == tile.head_dim && p.head_dim_v == tile.head_dim_v;
   out.whole_tile = whole_rows ? tile.block_kv : static_cast<int32_t>(kMostInt32);
   out.longest_first = p.window_right >= 0;
+  out.late_tiles = static_cast<int32_t>(late_tiles(p.window_right >= 0, out.q_tiles));
   return out;
 }
 

@@ -35,6 +35,11 @@ Status prepare_attention_forward(Device& device, const ArchProfile& arch, const 
 // more are packed better.
 constexpr int64_t heads_in_flight(bool longest_first) { return longest_first ? 32 : 16; }
 
+// Of q_tiles query tiles of each pair those that start after the others of all pairs, where the longest start first:
+// the more short ones there are in the end, the more evenly the SMs finish, and the few keys that they see stay in the
+// L2.
+constexpr int64_t late_tiles(bool longest_first, int64_t q_tiles) { return longest_first ? q_tiles / 8 : 0; }
+
 // What the host has to know of a row of either table.
 struct ForwardTile {
   int block_q, block_kv, head_dim, head_dim_v, threads, shared_bytes, value_parts;

@@ -147,10 +147,12 @@ std::vector<Cycles> parts_of_a_tile(const ForecastRequest& request, const Forwar
 }
 
 // Cycles until the last SM is done, each block going to the SM that is free first, in the kernel's order: the tiles of
-// the pairs in flight in turn, then those of the next. Of the tiles after tail.whole_blocks each is `parts`.
-double makespan(const std::vector<Cycles>& head, int64_t pairs, int64_t in_flight, int sm_count, const TailSplit& tail,
+// the pairs in flight in turn, then those of the next, then the late tiles of all. Of the tiles after tail.whole_blocks
+// each is `parts`.
+double makespan(const std::vector<Cycles>& head, int64_t pairs, bool causal, int sm_count, const TailSplit& tail,
                 const std::vector<Cycles>& parts) {
   const auto count = static_cast<int64_t>(head.size());
+  const int64_t early = count - late_tiles(causal, count), in_flight = heads_in_flight(causal);
   if (count * pairs > kMostBlocks) {
     double sum = 0;
     for (const Cycles& block : head) sum += block.total();
@@ -168,7 +170,7 @@ double makespan(const std::vector<Cycles>& head, int64_t pairs, int64_t in_fligh
   int64_t done = 0;
   for (int64_t first = 0; first < pairs; first += in_flight) {
     const int64_t together = std::min(in_flight, pairs - first);
-    for (int64_t i = 0; i < count * together; i++) {
+    for (int64_t i = 0; i < early * together; i++) {
       if (done++ < tail.whole_blocks) {
         run(head[static_cast<size_t>(i / together)]);
       } else {
@@ -176,6 +178,7 @@ double makespan(const std::vector<Cycles>& head, int64_t pairs, int64_t in_fligh
       }
     }
   }
+  for (int64_t i = early * pairs; i < count * pairs; i++) run(head[static_cast<size_t>(i / pairs)]);
   return last;
 }
 
@@ -228,8 +231,7 @@ Status forecast_attention(const DeviceProfile& device, const ForecastRequest& re
       static_cast<double>(tail.shared_tiles(blocks) * tail.parts * row->config.block_q * (request.head_dim_v + 1)) /
       memory_rate(device);
   const double memory_seconds = memory_bytes(request) / memory_rate(device) + parts_seconds;
-  const double busy_seconds =
-      makespan(head, pairs, heads_in_flight(request.causal), device.sm_count, tail, parts) / hertz;
+  const double busy_seconds = makespan(head, pairs, request.causal, device.sm_count, tail, parts) / hertz;
   *forecast = {.device = std::string(device.name),
                .kernel = row->name,
                .blocks = blocks,

@@ -51,6 +51,7 @@ typedef struct AttentionForwardParams {
   float softcap_log2;      /* softcap * log2(e); 0: no softcap */
   int32_t q_tiles;         /* ceil(longest TQ * group / block_q) */
   int32_t heads_in_flight; /* (sequence, key head) pairs whose tiles are interleaved, so that their keys stay in L2 */
+  int32_t late_tiles;      /* the last tiles in order of each pair, which start after all others of all pairs */
   int32_t whole_tile;      /* keys left from which on a tile is copied without predicates: block_kv, or, where heads are
                             * smaller than the row's, more than there are */
   int32_t longest_first;   /* 1: the last tiles, which see most keys where causal, start first */

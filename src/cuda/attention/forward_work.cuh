@@ -53,12 +53,16 @@ struct ForwardWork {
   Visibility visibility;
 
   __device__ __forceinline__ ForwardWork(const AttentionForwardParams& p, int block) {
-    const int heads = p.batch * p.heads_k, in_flight = p.heads_in_flight;
-    const int bundle = block / (in_flight * p.q_tiles);
-    const int place = block - bundle * in_flight * p.q_tiles;
+    const int heads = p.batch * p.heads_k, early_tiles = p.q_tiles - p.late_tiles;
+    const bool late = block >= heads * early_tiles;
+    const int tiles = late ? p.late_tiles : early_tiles, in_flight = late ? heads : p.heads_in_flight;
+    if (late) block -= heads * early_tiles;
+    const int bundle = block / (in_flight * tiles);
+    const int place = block - bundle * in_flight * tiles;
     const int bundle_heads = min(in_flight, heads - bundle * in_flight);
     tile = place / bundle_heads;
     const int head = bundle * in_flight + place - tile * bundle_heads;
+    if (late) tile += early_tiles;
     if (p.longest_first) tile = p.q_tiles - 1 - tile;
     sequence = head / p.heads_k;
     head_k = head - sequence * p.heads_k;
