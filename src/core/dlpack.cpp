@@ -29,11 +29,14 @@ Status view(const DLTensor& from, flashdelta_tensor* out) {
   }
   if (from.ndim > 0) {
     FLASHDELTA_RETURN_IF_ERROR(require("dl_tensor.shape", from.shape));
-    flashdelta_tensor contiguous{};
-    const flashdelta_status status = flashdelta_tensor_contiguous(nullptr, t.dtype, from.ndim, from.shape, &contiguous);
-    if (status != FLASHDELTA_OK) return {status, flashdelta_last_error()};
-    t = contiguous;
-    if (from.strides != nullptr) std::copy_n(from.strides, from.ndim, t.strides);
+    if (from.strides == nullptr) {
+      const flashdelta_status status = flashdelta_tensor_contiguous(nullptr, t.dtype, from.ndim, from.shape, &t);
+      if (status != FLASHDELTA_OK) return {status, flashdelta_last_error()};
+    } else {
+      t.ndim = from.ndim;
+      std::copy_n(from.shape, from.ndim, t.shape);
+      std::copy_n(from.strides, from.ndim, t.strides);
+    }
   }
   if (from.data != nullptr) t.data = static_cast<char*>(from.data) + from.byte_offset;
   *out = t;

@@ -65,6 +65,7 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
             "attention_forward": lambda: flashdelta.attention_forward(x, x, x, causal=True, **few),
             "attention_forward, o given": lambda: flashdelta.attention_forward(x, x, x, causal=True, o=o, **few),
             "gated_delta_forward": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, **few),
+            "gated_delta_forward, o given": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, o=o, **few),
             "gated_delta_forward, state in place": lambda: flashdelta.gated_delta_forward(
                 x, x, x, g, g, initial_state=state, final_state=state, **few
             ),
