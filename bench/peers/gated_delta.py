@@ -271,6 +271,7 @@ def relative_error(got, want):
 
 def capture(run):
     """A graph of so many calls that its launch does not count, how many they are, and what they return."""
+    torch.cuda.synchronize()  # the inputs are made on another stream than the one that captures
     stream = torch.cuda.Stream()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.stream(stream):  # what is lazy happens before the capture
