@@ -315,9 +315,6 @@ class Forward {
     return more;
   }
 
-  __device__ __forceinline__ OutputRows output_rows() const {
-    return OutputRows(params_, sequence_, head(), first_value());
-  }
   // The same where the state decays at once, which few chunks want: in fewer registers, 16 columns after the others.
   __device__ __forceinline__ void wide_step_that_decays(int chunk_index, float decay) {
     const uint32_t bytes = bytes_of(chunk_index);
@@ -361,6 +358,11 @@ class Forward {
     leave(chunk_index);
   }
 
+  __device__ __forceinline__ OutputRows output_rows() const {
+    return OutputRows(params_, sequence_, head(), first_value());
+  }
+
+  // A chunk's output, to where the copying warp finds it; in fp32 to memory.
   template <bool Gathers>
   __device__ __forceinline__ void put(const Tokens& o, int c, uint32_t bytes) const {
     if (Gathers || C.wide() || !params_.o.is_fp32) {
