@@ -31,6 +31,20 @@ inline void expect_close(Call& call, const Answers& answers, const std::vector<u
   expect_rest_untouched(call, answers.problem);
 }
 
+// o, the final states and checkpoints of a call on the emulator.
+inline std::vector<uint8_t> outputs(Call& call, uint32_t seed = 1, const std::optional<GatedDeltaParts>& parts = {},
+                                    const char* arch = "sm120") {
+  GatedDeltaProblem problem;
+  EXPECT_TRUE(call.bind(&problem).ok());
+  const Status status = emulate(problem, seed, parts, arch);
+  EXPECT_TRUE(status.ok()) << status.message;
+  std::vector<uint8_t> bytes = call.o.bytes();
+  for (const Buffer* states : {&call.final_state(), &call.checkpoints}) {
+    bytes.insert(bytes.end(), states->bytes().begin(), states->bytes().end());
+  }
+  return bytes;
+}
+
 inline void expect_right_on_emulator(Call& call, uint32_t seed = 1, double factor = 1,
                                      const std::optional<GatedDeltaParts>& parts = {}) {
   const Answers answers = expected_answers(call);

@@ -37,19 +37,6 @@ void expect_right_in_parts(const Options& x, Gate gate, int64_t part_chunks, uin
   expect_right_on_emulator(call, seed, 1, composed(part_chunks));
 }
 
-// o, the final states and checkpoints.
-std::vector<uint8_t> outputs(Call& call, uint32_t seed, int64_t part_chunks) {
-  GatedDeltaProblem problem;
-  EXPECT_TRUE(call.bind(&problem).ok());
-  const Status status = emulate(problem, seed, composed(part_chunks));
-  EXPECT_TRUE(status.ok()) << status.message;
-  std::vector<uint8_t> bytes = call.o.bytes();
-  for (const Buffer* states : {&call.final_state(), &call.checkpoints}) {
-    bytes.insert(bytes.end(), states->bytes().begin(), states->bytes().end());
-  }
-  return bytes;
-}
-
 TEST_F(EmulatorGatedDeltaParts, GatesOfEveryKind) {
   Options x = options();
   x.heads_k = 2, x.group = 2;
@@ -154,7 +141,7 @@ TEST_F(EmulatorGatedDeltaParts, TheSameBitsAgain) {
   for (uint32_t seed : {0u, 1u, 2u, 3u}) {
     Call call(x);
     call.g.refill(mixed);
-    const std::vector<uint8_t> now = outputs(call, seed, 2);
+    const std::vector<uint8_t> now = outputs(call, seed, composed(2));
     if (seed == 0) first = now;
     EXPECT_EQ(now, first) << seed;
   }

@@ -208,17 +208,6 @@ Options parts(flashdelta_context_parallel parallel) {
   return x;
 }
 
-std::vector<uint8_t> outputs(Call& call) {
-  GatedDeltaProblem problem;
-  EXPECT_TRUE(call.bind(&problem).ok());
-  const Status status = emulate(problem, 1);
-  EXPECT_TRUE(status.ok()) << status.message;
-  std::vector<uint8_t> bytes = call.o.bytes();
-  const std::vector<uint8_t>& state = call.final_state().bytes();
-  bytes.insert(bytes.end(), state.begin(), state.end());
-  return bytes;
-}
-
 TEST_F(EmulatorGatedDelta, PartsThatStartEarlyAreRight) {
   for (auto dtype : {FLASHDELTA_BF16, FLASHDELTA_FP16}) {
     Options x = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);

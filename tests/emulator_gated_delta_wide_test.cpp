@@ -28,17 +28,6 @@ GatedDeltaParts in_parts(int most, int64_t wide_units) {
   return parts;
 }
 
-std::vector<uint8_t> outputs(Call& call, uint32_t seed, const GatedDeltaParts& parts, const char* arch = "sm120") {
-  GatedDeltaProblem problem;
-  EXPECT_TRUE(call.bind(&problem).ok());
-  const Status status = emulate(problem, seed, parts, arch);
-  EXPECT_TRUE(status.ok()) << status.message;
-  std::vector<uint8_t> bytes = call.o.bytes();
-  const std::vector<uint8_t>& state = call.final_state().bytes();
-  bytes.insert(bytes.end(), state.begin(), state.end());
-  return bytes;
-}
-
 // Right in wide blocks, and the same bits in narrow ones. most: parts of a sequence.
 void expect_wide(const Options& x, Gate gate, int most = 1, uint32_t seed = 1) {
   const int64_t units = static_cast<int64_t>(x.lengths.size()) * x.heads_k * x.group * most;

@@ -190,6 +190,7 @@ TEST(Plan, FewTokensGoTokenByToken) {
   request.seqlen = 17;
   ASSERT_TRUE(make_plan(request, &report).ok());
   EXPECT_EQ(report.candidates[*report.chosen].block_kv, 32);
+  EXPECT_EQ(report.candidates[*report.chosen].kernel, "gated_delta_forward_bf16_k128_v64");
   EXPECT_EQ(report.why, "");
 }
 

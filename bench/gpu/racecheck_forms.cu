@@ -32,8 +32,8 @@ enum class Copy {
   block,         // cp.async, its wait, and the block's barrier; no mbarrier
 };
 enum class Release {
-  lane,    // the warp meets, and one lane arrives: as the attention kernels
-  thread,  // each thread arrives
+  lane,    // the warp meets, and one lane arrives
+  thread,  // each thread arrives: as the attention kernels
   none,    // wrong: nobody waits for reads
 };
 

@@ -79,16 +79,16 @@ Merit gated_delta_merit(const ArchProfile& arch, const PlanProblem& problem, con
   const int64_t warps = std::max<int64_t>(candidate.threads / 32, 1);
   const bool few = problem.seqlen && *problem.seqlen <= gated_delta_recurrent_tokens;
   const int64_t chunk = few ? 1 : arch.shared_bytes_block <= 99 * 1024 ? 32 : 64;
-  return {assessment.fits(),
-          candidate.block_kv == chunk,
-          find_kernel(arch, problem, candidate).has_value(),
+  return {assessment.fits(), candidate.block_kv == chunk,
+          // Wide blocks stand in for a narrow row's, where those are many: of two kernels the narrow one is the plan's.
+          !find_kernel(arch, problem, candidate) ? 0
+          : candidate.block_v / warps > 16       ? 1
+                                                 : 2,
           gated_delta_state_registers(candidate.block_v / warps, problem.head_dim) <= kStateRegisters,
           std::min(assessment.resident_blocks * warps, kWarpsWanted),
           std::min<int64_t>(candidate.stages, 3),  // three were faster than two, four no faster
           candidate.block_v,                       // K, Q, T and P are read once for all of these columns
-          assessment.resident_blocks,
-          warps,
-          -assessment.shared_bytes};
+          assessment.resident_blocks, warps, -assessment.shared_bytes};
 }
 
 }  // namespace

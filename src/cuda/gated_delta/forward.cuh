@@ -266,24 +266,16 @@ class Forward {
     Tokens ks, qs;
     tile::zero(ks);
     tile::zero(qs);
-    constexpr int tokens_ahead = 1, updates_ahead = 2;
-    tile::Operand tokens[tokens_ahead + 1];
-    const auto load = [&](int i) {
-      return i % 4 < 2 ? products_.load_keys(i % 4, i / 4, bytes) : products_.load_queries(i % 4 - 2, i / 4, bytes);
-    };
-#pragma unroll
-    for (int i = 0; i < tokens_ahead; i++) tokens[i] = load(i);
 #pragma unroll
     for (int k = 0; k < k_steps; k++) {
       Operands state;
       products_.slice(state, state_, k);
 #pragma unroll
-      for (int i = 4 * k; i < 4 * k + 4; i++) {
-        constexpr int places = tokens_ahead + 1;
-        if (i + tokens_ahead < 4 * k_steps) tokens[(i + tokens_ahead) % places] = load(i + tokens_ahead);
-        products_.multiply(i % 4 < 2 ? ks : qs, i % 2, state, tokens[i % places]);
-      }
+      for (int n = 0; n < 2; n++) products_.multiply(ks, n, state, products_.load_keys(n, k, bytes));
+#pragma unroll
+      for (int n = 0; n < 2; n++) products_.multiply(qs, n, state, products_.load_queries(n, k, bytes));
     }
+    constexpr int updates_ahead = 2;
     const auto [before, after] = take_decay<true>(decay);
     Operands x[2], value[2], update[2];
     tile::Operand ahead[updates_ahead + 1];
