@@ -17,6 +17,7 @@
 #include "core/numeric.hpp"
 #include "cuda/attention/forward_params.h"
 #include "cuda/attention/rows.hpp"
+#include "device/attention_forward.hpp"
 
 namespace flashdelta::bench {
 
@@ -105,7 +106,7 @@ class AttentionProblem16 {
     p.q_tiles = static_cast<int32_t>((longest * p.group + config.block_q - 1) / config.block_q);
     p.heads_in_flight = std::min(heads_in_flight, p.heads_k * p.batch);
     p.longest_first = p.window_right >= 0;
-    p.late_tiles = p.longest_first ? p.q_tiles / 8 : 0;
+    p.late_tiles = static_cast<int32_t>(late_tiles(p.longest_first != 0, p.q_tiles));
     return p;
   }
   int64_t blocks(const AttentionForwardParams& p) const { return int64_t{p.q_tiles} * p.heads_k * p.batch; }

@@ -74,9 +74,6 @@ class Reader {
     }
   }
 
-  // Has the one address come from a shuffle too.
-  __device__ __forceinline__ void keep() { address_[0] = ptx::shfl_idx(address_[0], threadIdx.x & 31); }
-
   // bytes: added to every address, the stage of a pipeline. Kept: columns are known when it compiles.
   __device__ __forceinline__ Operand load(int row16, int col16, uint32_t bytes = 0) const {
     Operand d;
