@@ -1,6 +1,6 @@
 #include "bench_cases.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // bench: times cases; warm-up first, then the median and the spread of the runs.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

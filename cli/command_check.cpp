@@ -1,5 +1,5 @@
 // check: run, then every output against the float64 oracle.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // info: what this build is and what this machine lends it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <fstream>

@@ -1,5 +1,5 @@
 // plan: the planner's candidates for an operation on an architecture, or any candidate's numbers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
 // run: one call on tensors from a file, its outputs to a file.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

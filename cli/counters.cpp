@@ -1,6 +1,6 @@
 #include "counters.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "common.hpp"
 #if FLASHDELTA_GPU

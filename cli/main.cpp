@@ -1,5 +1,5 @@
 // flashdelta: the command line. Data goes to stdout, everything else to stderr; docs/cli.md has the exit codes.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <new>

@@ -1,6 +1,6 @@
 #include "predict.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "common.hpp"
 #include "core/profiles.hpp"

@@ -1,6 +1,6 @@
 #include "emulator/block.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

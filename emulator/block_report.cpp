@@ -1,5 +1,5 @@
 // What a block has to say: findings, each place in the code once, with a count.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <bit>
 

@@ -1,5 +1,5 @@
 // Barriers, mbarriers and the copies that complete on them.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // The public face: loading, finding, launching, and the names of what is found and counted.
 #include "emulator/emulator.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

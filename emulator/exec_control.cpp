@@ -1,5 +1,5 @@
 // Branches, barriers and what only orders memory.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <bit>
 

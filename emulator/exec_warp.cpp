@@ -1,5 +1,5 @@
 // What lanes of a warp say to each other: shuffles, votes, matches, reductions, warp barriers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // The command line as its users meet it: exit codes, one line of error, what is written and what is not.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // Tensor files: what is written comes back bit for bit, and no file, however it lies, is more than an error.
 #include "io/tensor_file.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 // One status and one sentence. Inside the library an error is a value that travels up; only the C boundary stores it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <utility>

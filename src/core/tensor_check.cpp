@@ -1,5 +1,7 @@
 #include "core/tensor_check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 

@@ -1,6 +1,6 @@
 #include "io/safetensors_header.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_set>

@@ -1,6 +1,6 @@
 #include "io/tensor_file.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <new>

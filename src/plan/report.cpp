@@ -1,5 +1,5 @@
 // Text to a candidate, and a request to a report.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 
