@@ -270,7 +270,8 @@ def relative_error(got, want):
 # ---- Timing ----
 
 def capture(run):
-    """A graph of so many calls that its launch does not count, how many they are, and what they return."""
+    """A graph of so many calls that its launch does not count, how many they are, and what they return. The graph goes
+    with what it calls, whose buffers it holds by address alone."""
     torch.cuda.synchronize()  # the inputs are made on another stream than the one that captures
     stream = torch.cuda.Stream()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -285,14 +286,14 @@ def capture(run):
     with torch.cuda.graph(graph, stream=stream):
         for _ in range(calls):
             out = run()
-    return (graph, calls), out
+    return (graph, calls, run), out
 
 
 def medians(graphs, runs):
     """The graphs in turn, so that the clock's and the neighbours' moods meet all of them."""
     times = {name: [] for name in graphs}
     for _ in range(runs):
-        for name, (graph, _) in graphs.items():
+        for name, (graph, _, _) in graphs.items():
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             graph.replay()  # its own data is what the cache holds
             begin.record()
