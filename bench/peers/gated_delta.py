@@ -15,7 +15,8 @@ that there is and with errors; then the other 164 with mixed gates, this library
 
 Peers, each where it can be imported: this library under SM120's limits and under the card's own, with context
 parallelism exact and, by --decay-start or in the table, off and decay_start; flash-linear-attention (with
-FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton kernels); FlashQLA; FlashInfer. Packages whose pins clash run in
+FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton kernels); FlashQLA by its defaults and with the gates known when it
+decides on parts; FlashInfer. Packages whose pins clash run in
 processes of their own: --peers picks, --out gathers.
 
 flash-linear-attention compiles and tunes its kernels for each head layout. --compile has the layouts' kernels compiled
@@ -42,7 +43,7 @@ HEADS = [(16, 48), (2, 8), (16, 32), (16, 64), (4, 16), (8, 32), (8, 24), (16, 1
 LENGTHS = ["1x32768", "1x16384", "1x8192", "1x4096", "1x2048", "28672+4096", "24576+8192", "16384+16384", "8192+24576",
            "4096+28672", "12288+4096", "6144+2048", "4096+4096", "2048+6144", "1024+7168", "8192x4", "4096x8", "2048x4",
            "1024x8"]
-BRIEF = ("sm120", "fla", "flash-qla", "flashinfer")  # what the table has of the cases that are not in BARS
+BRIEF = ("sm120", "fla", "flash-qla", "flash-qla-gates", "flashinfer")  # what the table has of the cases that are not in BARS
 BARS = [((16, 48), "1x32768"), ((16, 48), "1x8192"), ((16, 48), "8192x4"), ((16, 32), "1x32768"),
         ((16, 64), "1x32768"), ((2, 8), "1x32768"), ((16, 48), "1024x8")]
 
@@ -177,22 +178,30 @@ def fla_recurrent_call(x):
                                                     initial_state=x["state"], output_final_state=True, cu_seqlens=cu)
 
 
-def flash_qla_call(x):
+def flash_qla_call(x, **options):
     from flash_qla import chunk_gated_delta_rule_fwd
 
     def run():
         out = chunk_gated_delta_rule_fwd(x["q"], x["k"], x["v"], x["g"], x["beta"], scale=DIM ** -0.5,
                                          initial_state=x["state"], output_final_state=True, output_h=False,
-                                         cu_seqlens=x["cu_seqlens"], auto_cp=True)
+                                         cu_seqlens=x["cu_seqlens"], auto_cp=True, **options)
         return out[2], out[4]
     return run
+
+
+def flash_qla_gates_call(x):
+    """By itself FlashQLA decides on parts as if no gate decayed; here it has read the gates, once."""
+    from flash_qla.ops.gated_delta_rule.chunk import CHUNK_SIZE, build_cp_context
+    return flash_qla_call(x, cp_context=build_cp_context(x["cu_seqlens"], enable_intra=True, num_v_heads=x["v"].shape[2],
+                                                         chunk_size=CHUNK_SIZE, g=x["g"]))
 
 
 def flashinfer_call(x):
     from flashinfer.gdn_prefill import chunk_gated_delta_rule
     alpha, state = x["g"][0].exp(), x["state"].transpose(2, 3).contiguous()  # it takes exp(g) and [V, K]
+    cu = x["cu_seqlens"].long()  # what its Hopper kernel reads, so that no call converts it
     return lambda: chunk_gated_delta_rule(q=x["q"][0], k=x["k"][0], v=x["v"][0], g=alpha, beta=x["beta"][0],
-                                          scale=DIM ** -0.5, initial_state=state, cu_seqlens=x["cu_seqlens"],
+                                          scale=DIM ** -0.5, initial_state=state, cu_seqlens=cu,
                                           output_final_state=True)
 
 
@@ -205,7 +214,8 @@ def peers_of(options):
         known["native-decay"] = lambda: Flashdelta(options.library, 0, DECAY_START).call
     known["fla"] = lambda: fla_recurrent_call if options.cases == "decode" else fla_call
     if options.cases != "decode":
-        known["flash-qla"], known["flashinfer"] = lambda: flash_qla_call, lambda: flashinfer_call
+        known["flash-qla"], known["flash-qla-gates"] = lambda: flash_qla_call, lambda: flash_qla_gates_call
+        known["flashinfer"] = lambda: flashinfer_call
     wanted = options.peers.split(",") if options.peers else list(known)
     return {name: known[name]() for name in wanted if name in known}
 
@@ -318,7 +328,8 @@ def measure(case, peers, options):
         try:
             graphs[name], outputs[name] = capture(call(x))
         except Exception as fault:  # noqa: BLE001: a peer that fails is a result
-            line["not_run"][name] = str(fault).strip().splitlines()[-1][:200] if str(fault).strip() else repr(fault)
+            line["not_run"][name] = (str(fault).strip().splitlines() or [repr(fault)])[0][:200]
+            torch.cuda.synchronize()  # raises after a fault of the card, which would spoil all later cases
     line["ms"] = medians(graphs, options.runs)
     if errors:
         want = recurrence(x)
@@ -326,6 +337,16 @@ def measure(case, peers, options):
             state = out[1].transpose(2, 3) if name == "flashinfer" else out[1]
             line["error"][name] = [relative_error(out[0], want[0]), relative_error(state, want[1])]
     return line
+
+
+def facts():
+    """What the numbers hold for."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    packages = {name: version(name) for name in ("fla-core", "flash-qla", "tilelang", "flashinfer-python")}
+    return {"date": time.strftime("%Y-%m-%d", time.gmtime()), "device": torch.cuda.get_device_name(),
+            "driver": subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0],
+            "torch": torch.__version__, "triton": triton.__version__,
+            **{name: found for name, found in packages.items() if found}, "command": " ".join(sys.argv[1:])}
 
 
 def version(package):
@@ -388,9 +409,7 @@ def main():
     with open(options.out, "a", encoding="utf-8") as file:
         def write(line):
             print(json.dumps(line), file=file, flush=True)
-        write({"date": time.strftime("%Y-%m-%d", time.gmtime()), "device": torch.cuda.get_device_name(),
-               "torch": torch.__version__, "triton": triton.__version__, "fla": version("fla-core"),
-               "command": " ".join(sys.argv[1:]), "copy_tb_per_s": copy_rate()})
+        write({**facts(), "copy_tb_per_s": copy_rate()})
         for case in cases:
             if time.monotonic() - begin > options.budget:
                 left += 1

@@ -6,13 +6,16 @@
 Reads gated-delta-published.tsv in FOLDER (bench/results/h200), writes gated-delta-peers.md, gated-delta-peers.dat and
 gated-delta-peers.gp there; `gnuplot gated-delta-peers.gp` in FOLDER draws gated-delta-peers.svg.
 """
+import collections
 import json
 import math
 import pathlib
 import sys
 
 PUBLISHED = ("flash_qla", "flashinfer", "fla")
-NAMES = {"fla": "flash-linear-attention", "flash-qla": "FlashQLA", "flashinfer": "FlashInfer",
+PEERS = {"fla": "flash-linear-attention", "flash-qla": "FlashQLA", "flash-qla-gates": "FlashQLA, gates known",
+         "flashinfer": "FlashInfer"}
+NAMES = {**PEERS, "best": "the better of FlashQLA and FlashInfer",
          "published flash_qla": "FlashQLA, published", "published flashinfer": "FlashInfer, published",
          "published fla": "flash-linear-attention, published",
          "published best": "the better of FlashQLA and FlashInfer, published"}
@@ -34,17 +37,29 @@ def published(folder):
 
 def read(paths):
     """Cases by (heads, lengths, gates), a later file's numbers over an earlier one's; and what the runs say of
-    themselves."""
+    themselves. What did not run goes into the cases too."""
     cases, runs = {}, []
     for path in paths:
         for line in map(json.loads, pathlib.Path(path).read_text().splitlines()):
             if "heads" not in line:
                 runs.append(line)
                 continue
-            case = cases.setdefault((line["heads"], line["lengths"], line["gates"]), {"ms": {}, "error": {}})
-            for part in ("ms", "error"):
+            case = cases.setdefault((line["heads"], line["lengths"], line["gates"]), {"ms": {}, "error": {}, "not_run": {}})
+            for part in case:
                 case[part].update(line.get(part, {}))
     return cases, runs
+
+
+def complete(cases, known):
+    """With what is published and the better of two peers that ran, in the published table's order."""
+    places = {pair: place for place, pair in enumerate(known)}
+    for (heads, lengths, gates), case in cases.items():
+        rivals = [case["ms"][name] for name in PEERS if name != "fla" and name in case["ms"]]
+        if "flashinfer" in case["ms"] and len(rivals) > 1:
+            case["ms"]["best"] = min(rivals)
+        if gates == "mixed":
+            case["ms"] |= known.get((heads, lengths), {})
+    return dict(sorted(cases.items(), key=lambda item: places.get(item[0][:2], len(places))))
 
 
 def geomean(ratios):
@@ -85,6 +100,16 @@ def ratio_rows(cases):
                    number(ratios[heads, lengths], 2), f"{heads}, {lengths}", str(slower)]
 
 
+def slower_rows(cases):
+    """Where a peer that ran takes less than 1 / 1.05 of the time."""
+    yield ["heads, lengths", "beside", "exact", "theirs", "times as long"]
+    for name, ratios in against(cases, "sm120").items():
+        for (heads, lengths), ratio in sorted(ratios.items(), key=lambda item: item[1]):
+            if name in PEERS and ratio < 1 / 1.05:
+                ms = cases[heads, lengths, "mixed"]["ms"]
+                yield [f"{heads}, {lengths}", NAMES[name], number(ms["sm120"]), number(ms[name]), number(ratio, 2)]
+
+
 def group_rows(cases, place, title):
     """Geometric means by heads (place 0) or lengths (place 1)."""
     found = against(cases, "sm120")
@@ -97,8 +122,7 @@ def group_rows(cases, place, title):
 
 def whole_rows(cases):
     """Cases that ran in every way."""
-    peers = [name for name in ("fla", "flash-qla", "flashinfer", "published best")
-             if any(name in case["ms"] for case in cases.values())]
+    peers = [name for name in (*PEERS, "published best") if any(name in case["ms"] for case in cases.values())]
     yield ["heads, lengths", "gates", *OURS.values(), *(NAMES[name] for name in peers)]
     for (heads, lengths, gates), case in cases.items():
         if "sm120-decay" in case["ms"]:
@@ -114,13 +138,20 @@ def case_rows(cases):
 
 
 def error_rows(cases):
-    yield ["heads, lengths", "gates", "o", "flash-linear-attention's", "final state", "flash-linear-attention's"]
+    ways = [name for name in ("sm120", *PEERS) if any(name in case["error"] for case in cases.values())]
+    names = ["exact" if name == "sm120" else NAMES[name] for name in ways]
+    yield ["heads, lengths", "gates", *(f"{part}, {name}" for part in ("o", "final state") for name in names)]
     for (heads, lengths, gates), case in cases.items():
-        ours, fla = case["error"].get("sm120"), case["error"].get("fla")
-        if ours is None:
-            continue
-        pair = [f"{x:.2e}" if x is not None else "" for x in (ours[0], fla and fla[0], ours[1], fla and fla[1])]
-        yield [f"{heads}, {lengths}", gates, *pair]
+        if "sm120" in case["error"]:
+            found = [case["error"].get(name, (None, None))[part] for part in (0, 1) for name in ways]
+            yield [f"{heads}, {lengths}", gates, *("" if x is None else f"{x:.2e}" for x in found)]
+
+
+def reasons(cases):
+    """Why a peer did not run, and in how many cases."""
+    found = collections.Counter(why for case in cases.values() for why in case["not_run"].items())
+    return "".join(f"- {NAMES.get(name, name)} did not run ({count} of {len(cases)} cases): {why}\n"
+                   for (name, why), count in found.items())
 
 
 def decode_rows(cases, copy):
@@ -136,25 +167,36 @@ def decode_rows(cases, copy):
 
 
 def write_plot(folder, cases):
-    peers = [name for name in ("fla", "flash-qla", "flashinfer", "published flash_qla", "published flashinfer")
+    """A column a case, those of the same heads side by side."""
+    peers = [name for name in (*PEERS, "published flash_qla", "published flashinfer")
              if any(name in case["ms"] for case in cases.values())]
-    rows = [(f"{heads} {lengths}", [case["ms"].get(name, math.nan) / case["ms"]["sm120"] for name in peers])
+    rows = [(heads, lengths, [case["ms"].get(name, math.nan) / case["ms"]["sm120"] for name in peers])
             for (heads, lengths, gates), case in cases.items() if gates == "mixed" and "sm120" in case["ms"]]
-    rows.sort(key=lambda row: row[1][-2:])
-    lines = [f'"{name}" ' + " ".join(f"{x:.3f}" for x in ratios) for name, ratios in rows]
-    head = "# case, how many times as long as flashdelta: " + ", ".join(NAMES[name] for name in peers)
+    head = "# key/value heads, lengths, how many times as long as flashdelta: " + ", ".join(NAMES[name] for name in peers)
+    lines = [f"{heads} {lengths} " + " ".join(f"{x:.3f}" for x in ratios) for heads, lengths, ratios in rows]
     (folder / "gated-delta-peers.dat").write_text("\n".join([head, *lines]) + "\n")
-    plots = [f'"gated-delta-peers.dat" using 0:{2 + i} title "{NAMES[name]}" with points pt {point} ps 0.5'
-             for i, (name, point) in enumerate(zip(peers, (9, 7, 5, 13, 11)))]
+    columns = {}
+    for column, (heads, _, _) in enumerate(rows):
+        columns.setdefault(heads, []).append(column)
+    ticks = [f'"{heads}" {sum(places) / len(places)}' for heads, places in columns.items()]
+    edges = [f"set arrow from {places[0] - 0.5}, graph 0 rto 0, graph 1 nohead lc 'gray'" for places in columns.values()]
+    looks = {"fla": "pt 9 lc '#bbbbbb'", "flash-qla": "pt 7 lc '#9fc0e6'",
+             "flash-qla-gates": "pt 7 lc '#3b6fb6'", "flashinfer": "pt 5 lc '#c05020'",
+             "published flash_qla": "pt 6 lc '#3b6fb6'", "published flashinfer": "pt 4 lc '#c05020'"}
+    plots = [f'"gated-delta-peers.dat" using 0:{3 + i} title "{NAMES[name]}" with points ps 0.6 {looks[name]}'
+             for i, name in enumerate(peers)]
     (folder / "gated-delta-peers.gp").write_text("""# gnuplot gated-delta-peers.gp
-set terminal svg size 900,480 font "sans,12" background "white"
+set terminal svg size 1200,520 font "sans,12" background "white"
 set output "gated-delta-peers.svg"
 set title "Gated delta rule forward on an H200, SM120's limits, exact, mixed gates"
-set xlabel "cases of FlashQLA's forward list, by FlashQLA's published times"
+set xlabel "key/value heads; in each the lengths of FlashQLA's list, in its order"
 set ylabel "times as long as flashdelta"
+set xtics scale 0 (""" + ", ".join(ticks) + """)
+set xrange [-0.5:""" + str(len(rows) - 0.5) + """]
 set logscale y 2
 set grid y
 set key below
+""" + "\n".join(edges) + """
 plot 1 notitle with lines lc "black", \\
   """ + ", \\\n  ".join(plots) + "\n")
 
@@ -165,11 +207,8 @@ def main():
     cases, runs = read(paths)
     decode = {key: case for key, case in cases.items() if " of " in key[1]}
     prefill = {key: case for key, case in cases.items() if " of " not in key[1]}
-    for (heads, lengths, gates), case in prefill.items():
-        if gates == "mixed":
-            case["ms"] |= known.get((heads, lengths), {})
-    facts = ["; ".join(f"{name} {run[name]}" for name in ("date", "device", "torch", "triton", "fla", "command")
-                       if run.get(name)) for run in runs]
+    prefill = complete(prefill, known)
+    facts = ["; ".join(f"{name} {run[name]}" for name in run if name != "copy_tb_per_s") for run in runs]
     copy = max((run["copy_tb_per_s"] for run in runs), default=float("nan"))
     sections = [
         "# Gated delta rule forward beside peers on an H200\n",
@@ -177,8 +216,11 @@ def main():
         " ms. Published: gated-delta-published.tsv. Ratios are how many times as long the other takes, mixed gates. SM120's"
         " limits unless said.\n",
         "".join(f"- {fact}\n" for fact in facts),
+        reasons(prefill),
         table(ratio_rows(prefill)),
         "![ratios by case](gated-delta-peers.svg)\n",
+        "Over 5% slower than a peer that ran:\n",
+        table(slower_rows(prefill)) or "None.\n",
         table(group_rows(prefill, 0, "heads")),
         table(group_rows(prefill, 1, "lengths")),
         "## Gates and ways\n",

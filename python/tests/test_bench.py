@@ -50,17 +50,20 @@ def test_no_recorded_results(tmp_path):
 
 
 def test_page_of_gated_delta_peers(tmp_path):
-    """Ratios are of one run where a peer ran, else of what is published, and name the case where they are least."""
+    """Ratios are of one run where a peer ran, and of what is published; they name the case where they are least."""
     published = "# from\nheads_k\theads_v\tlengths\tflash_qla\tflashinfer\tfla\n"
     (tmp_path / "gated-delta-published.tsv").write_text(
-        published + "16\t48\t1x2048\t2.0\t1.5\t4.0\n2\t8\t1x2048\t2.0\t9.0\t4.0\n"
+        published + "2\t8\t1x2048\t2.0\t9.0\t4.0\n16\t48\t1x2048\t2.0\t1.5\t4.0\n"
     )
     run = {"date": "today", "device": "a card", "copy_tb_per_s": 4.2}
+    times = {"sm120": 1.0, "fla": 3.0, "flash-qla": 0.9, "flash-qla-gates": 0.8, "flashinfer": 1.3, "sm120-decay": 0.7}
+    errors = {"sm120": [4e-3, 3e-3], "flash-qla": [5e-3, 2e-3]}
     cases = [
-        {"heads": "16/48", "lengths": "1x2048", "gates": "mixed", "ms": {"sm120": 1.0, "fla": 3.0, "sm120-decay": 0.7}},
+        {"heads": "16/48", "lengths": "1x2048", "gates": "mixed", "ms": times, "error": errors},
         {"heads": "16/48", "lengths": "1x2048", "gates": "zero", "ms": {"sm120": 1.1, "sm120-decay": 1.2}},
         {"heads": "2/8", "lengths": "1x2048", "gates": "mixed", "ms": {"sm120": 0.5, "fla": 6.0}},
     ]
+    cases[2]["not_run"] = {"flashinfer": "it is not there"}
     lines = tmp_path / "lines.jsonl"
     lines.write_text("\n".join(map(json.dumps, [run, *cases])) + "\n")
     script = Path(__file__).parents[2] / "bench/peers/gated_delta_report.py"
@@ -68,9 +71,14 @@ def test_page_of_gated_delta_peers(tmp_path):
     page = (tmp_path / "gated-delta-peers.md").read_text()
     for words in (
         "| exact | flash-linear-attention | 2 | 6.00 | 3.00 | 16/48, 1x2048 | 0 |",
+        "| exact | the better of FlashQLA and FlashInfer | 1 | 0.80 | 0.80 | 16/48, 1x2048 | 1 |",
         "| exact | the better of FlashQLA and FlashInfer, published | 2 | 2.45 | 1.50 | 16/48, 1x2048 | 0 |",
+        "| 16/48, 1x2048 | FlashQLA | 1.000 | 0.900 | 0.90 |",
+        "| 16/48, 1x2048 | mixed | 4.00e-03 | 5.00e-03 | 3.00e-03 | 2.00e-03 |",
         "| 16/48, 1x2048 | zero | 1.100 |  |  | 1.200 |",
+        "- FlashInfer did not run (1 of 3 cases): it is not there",
         "- date today; device a card",
     ):
         assert words in page, words
+    assert page.index("| 2/8, 1x2048 | 0.500") < page.index("| 16/48, 1x2048 | 1.000"), "the published order"
     assert (tmp_path / "gated-delta-peers.dat").read_text().count("2048") == 2

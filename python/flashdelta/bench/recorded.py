@@ -28,6 +28,7 @@ _NAMES = {
     "cudnn": "cuDNN (wgmma)",
     "fla": "flash-linear-attention",
     "flash-qla": "FlashQLA",
+    "flash-qla-gates": "FlashQLA, gates known",
     "flash_qla": "FlashQLA",
     "flashinfer": "FlashInfer",
 }
