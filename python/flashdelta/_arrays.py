@@ -22,6 +22,7 @@ class Torch:
         import torch
 
         self.torch = torch
+        self.empty_like = torch.empty_like
         self.empty_as = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
         self.makes_outputs = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # _native then needs no help
 

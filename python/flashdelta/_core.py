@@ -65,9 +65,9 @@ def _lengths(lengths: Any) -> Sequence[int]:
 def _torch_watches(q: Array) -> bool:
     """Whether torch may have to see the call as an operation: it is being compiled, or gradients may be asked for."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(q, torch.Tensor):
+    if torch is None or not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
         return False
-    return torch.is_grad_enabled() or torch.compiler.is_compiling()
+    return isinstance(q, torch.Tensor)
 
 
 def _goes_through_torch(arrays: tuple[Array | None, ...]) -> bool:
@@ -268,7 +268,7 @@ def gated_delta_forward(
     library = made_for(type(q)) or framework(q)
     if library.makes_outputs:
         if o is None and type(v) is type(q):  # cheaper than through the exchange table
-            o = library.empty_as(v)
+            o = library.empty_like(v) if v.is_contiguous() else library.empty_as(v)
     else:
         if library.immutable:
             _refuse_given(o=o, final_state=final_state, checkpoints=checkpoints)

@@ -21,13 +21,15 @@ Status check_strides(std::string_view name, const flashdelta_tensor& t, int64_t 
     return invalid(name, "a contiguous last dimension (stride 1)", fmt::format("stride {}", t.strides[last]));
   }
   if (numel == 0) return {};
-  __int128 reach = 1;
+  int64_t reach = 1, step = 0;
+  bool too_far = false;
   for (int i = 0; i < t.ndim; i++) {
     if (t.shape[i] <= 1) continue;
     if (t.strides[i] < 0) return invalid(name, "strides that are not negative", stride_text(t));
-    reach += static_cast<__int128>(t.shape[i] - 1) * t.strides[i];
+    too_far |= __builtin_mul_overflow(t.shape[i] - 1, t.strides[i], &step);
+    too_far |= __builtin_add_overflow(reach, step, &reach);
   }
-  if (reach * dtype_size(t.dtype) > kMostBytes) {
+  if (too_far || reach > kMostBytes / dtype_size(t.dtype)) {
     return invalid(name, "strides that reach at most 2^60 bytes",
                    fmt::format("shape {} with strides {}", shape_text(t), stride_text(t)));
   }
@@ -74,18 +76,18 @@ Status check_tensor(std::string_view name, const flashdelta_tensor& t, std::init
                    t.ndim >= 0 && t.ndim <= FLASHDELTA_MAX_NDIM ? fmt::format("{}, shape {}", t.ndim, shape_text(t))
                                                                 : std::to_string(t.ndim));
   }
-  __int128 numel = 1;
-  bool empty = false;
+  int64_t numel = 1;
+  bool empty = false, too_large = false;
   for (int i = 0; i < t.ndim; i++) {
     if (t.shape[i] < 0) return invalid(name, "sizes that are not negative", shape_text(t));
-    empty = empty || t.shape[i] == 0;
-  }
-  for (int i = 0; i < t.ndim && !empty; i++) {
-    numel *= t.shape[i];
-    if (numel * dtype_size(t.dtype) > kMostBytes) return invalid(name, "at most 2^60 bytes", "shape " + shape_text(t));
+    empty |= t.shape[i] == 0;
+    too_large |= __builtin_mul_overflow(numel, std::max<int64_t>(t.shape[i], 1), &numel);
   }
   if (empty) numel = 0;
-  FLASHDELTA_RETURN_IF_ERROR(check_strides(name, t, static_cast<int64_t>(numel), access));
+  if (!empty && (too_large || numel > kMostBytes / dtype_size(t.dtype))) {
+    return invalid(name, "at most 2^60 bytes", "shape " + shape_text(t));
+  }
+  FLASHDELTA_RETURN_IF_ERROR(check_strides(name, t, numel, access));
   if (numel > 0 && t.data == nullptr) return invalid(name, "memory", "null for shape " + shape_text(t));
   if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_size(t.dtype)) != 0) {
     return invalid(name, fmt::format("memory aligned to {} bytes", dtype_size(t.dtype)), fmt::format("{}", t.data));

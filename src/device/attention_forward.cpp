@@ -19,7 +19,7 @@ constexpr double kLog2E = 1.4426950408889634;
 
 bool needs_general(const AttentionProblem& p) { return p.softcap > 0 || p.page_table; }
 
-std::vector<const ForwardRow*> rows_for(const AttentionProblem& p) {
+const std::vector<const ForwardRow*>& rows_for(const AttentionProblem& p) {
   return forward_rows_for(p.q.dtype, p.head_dim, p.head_dim_v, needs_general(p));
 }
 
@@ -301,7 +301,7 @@ AttentionCombineParams combine_params(const AttentionProblem& p, const Attention
 }
 
 std::string kernel_of(const ForwardChoice& choice) {
-  return fmt::format("flashdelta_{}", choice.decode != nullptr ? choice.decode->name : choice.row->name);
+  return kernel_entry(choice.decode != nullptr ? choice.decode->name : choice.row->name);
 }
 
 constexpr int kCombineThreads = ForwardCombineConfig{Element::bf16}.threads();
@@ -309,7 +309,7 @@ constexpr int kCombineThreads = ForwardCombineConfig{Element::bf16}.threads();
 std::string combine_kernel(std::span<const ForwardCombineRow> rows, const AttentionProblem& p) {
   const auto row = std::find_if(rows.begin(), rows.end(),
                                 [&](const ForwardCombineRow& r) { return is_element(r.config.element, p.q.dtype); });
-  return fmt::format("flashdelta_{}", row->name);
+  return kernel_entry(row->name);
 }
 
 size_t workspace_bytes(const AttentionProblem& p, const ForwardChoice& choice, int sm_count) {
@@ -335,10 +335,13 @@ void append(const std::vector<Region>& more, std::vector<Region>* regions) {
 Status launch_combine(Device& device, const AttentionProblem& p, const std::string& kernel,
                       const std::array<uint32_t, 3>& grid, std::span<const std::byte> parameters, Region workspace,
                       void* stream) {
-  std::vector<Region> regions = inputs_of(p);
-  append(outputs_of(p), &regions);
-  workspace.written = false, workspace.defined = true;
-  regions.push_back(workspace);
+  const std::vector<Region> regions = regions_for(device, [&] {
+    std::vector<Region> all = inputs_of(p);
+    append(outputs_of(p), &all);
+    workspace.written = false, workspace.defined = true;
+    all.push_back(workspace);
+    return all;
+  });
   KernelLaunch launch;
   launch.kernel = kernel;
   launch.grid = grid;
@@ -379,9 +382,12 @@ Status attention_forward_on(Device& device, const ArchProfile& arch, const Atten
   if (tail) set_tail(choice.tail, tail_rows(choice.row->config, choice.tail, count), workspace, &params);
   const Region parts =
       region("workspace", workspace, static_cast<int64_t>(workspace_bytes(p, choice, sm_count)), 1, true);
-  std::vector<Region> regions = inputs_of(p);
-  if (split || tail) regions.push_back(parts);
-  if (!split) append(outputs_of(p), &regions);
+  const std::vector<Region> regions = regions_for(device, [&] {
+    std::vector<Region> all = inputs_of(p);
+    if (split || tail) all.push_back(parts);
+    if (!split) append(outputs_of(p), &all);
+    return all;
+  });
   const std::string kernel = kernel_of(choice);
   KernelLaunch launch;
   launch.kernel = kernel;

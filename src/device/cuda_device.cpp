@@ -188,6 +188,11 @@ class CudaDevice final : public Device {
 Status open_cuda_device(int ordinal, Device** device) {
   const CudaDriver* driver = nullptr;
   FLASHDELTA_RETURN_IF_ERROR(cuda_driver(&driver));
+  static thread_local std::pair<int, CudaDevice*> last{-1, nullptr};  // a call asks several times
+  if (last.first == ordinal) {
+    *device = last.second;
+    return {};
+  }
   static std::mutex mutex;
   static std::map<int, std::unique_ptr<CudaDevice>> devices;
   const std::lock_guard lock(mutex);
@@ -204,6 +209,7 @@ Status open_cuda_device(int ordinal, Device** device) {
     FLASHDELTA_RETURN_IF_ERROR(opened->open());
     slot = std::move(opened);
   }
+  last = {ordinal, slot.get()};
   *device = slot.get();
   return {};
 }

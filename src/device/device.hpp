@@ -25,9 +25,10 @@ struct DeviceInfo {
   int64_t shared_bytes_sm = 0;
   int64_t shared_bytes_reserved = 0;  // a resident block
   int64_t threads_sm = 0, blocks_sm = 0;
+  bool checks_memory = false;  // whether it looks at a launch's regions
 };
 
-// Memory that a kernel may touch. The emulator checks every access against the list; CUDA needs none.
+// Memory that a kernel may touch. A device that checks memory holds every access to the list; others need none.
 struct Region {
   const void* data = nullptr;
   size_t bytes = 0;
@@ -86,6 +87,16 @@ class Device {
   virtual Status copy_to_device(void* to, const void* from, size_t bytes) = 0;
   virtual Status copy_to_host(void* to, const void* from, size_t bytes) = 0;
 };
+
+// The entry of a row of a kernel table.
+inline std::string kernel_entry(std::string_view row) { return std::string("flashdelta_").append(row); }
+
+// A launch's regions, made for a device that looks at them: on a card they would cost as much as the rest of the host's
+// part.
+template <class Make>
+std::vector<Region> regions_for(const Device& device, Make make) {
+  return device.info().checks_memory ? make() : std::vector<Region>{};
+}
 
 // The CUDA device of that ordinal, kept for the process; NOT_SUPPORTED or DEVICE_ERROR says in one line what is wrong:
 // no driver, a driver too old for this build's kernels, no device, no such ordinal.

@@ -61,6 +61,7 @@ void add_regions(std::span<const Region> regions, emulator::Memory* memory) {
 EmulatorDevice::EmulatorDevice(const ArchProfile& arch, int threads, uint32_t seed) : threads_(threads), seed_(seed) {
   info_.name = fmt::format("emulator of {}", arch.name);
   info_.arch = &arch;
+  info_.checks_memory = true;
   for (const DeviceProfile& device : device_profiles()) {  // a card of this kind, so that plans are that card's
     if (device.arch == &arch && info_.sm_count == 0) info_.sm_count = device.sm_count;
   }

@@ -50,7 +50,7 @@ const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchPr
 
 template <class Row>
 std::string kernel_name(const Row& row) {
-  return fmt::format("flashdelta_{}", row.name);
+  return kernel_entry(row.name);
 }
 
 template <class Row, class Params>
@@ -167,11 +167,13 @@ namespace {
 Status compose(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
                int64_t numbers, const GatedDeltaForwardParams& params, const GatedDeltaWorkspace& layout,
                void* stream) {
-  const std::vector<Region> summary = gated_delta_summary_regions(p, params.records, layout);
+  const std::vector<Region> summary =
+      regions_for(device, [&] { return gated_delta_summary_regions(p, params.records, layout); });
   const int64_t blocks = std::max(params.value_blocks, params.summary_blocks);
   FLASHDELTA_RETURN_IF_ERROR(
       launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream));
-  const std::vector<Region> scan = gated_delta_scan_regions(p, params.records, layout);
+  const std::vector<Region> scan =
+      regions_for(device, [&] { return gated_delta_scan_regions(p, params.records, layout); });
   const int64_t slices = p.dim_v / GatedDeltaScanConfig::columns;
   return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream);
 }
@@ -183,13 +185,15 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
                                     void* stream) {
   if (kernels.recurrent != nullptr) {
     const GatedDeltaRecurrentConfig& config = kernels.recurrent->config;
+    const std::vector<Region> regions = regions_for(device, [&] { return gated_delta_recurrent_regions(p); });
     return launch(device, arch, *kernels.recurrent, blocks(p, config.block_v), gated_delta_recurrent_params(p, config),
-                  gated_delta_recurrent_regions(p), stream);
+                  regions, stream);
   }
   const GatedDeltaWorkspace layout = gated_delta_workspace(p, kernels, parts);
   GatedDeltaForwardParams params = gated_delta_forward_params(p, kernels, parts, workspace);
   map_gated_delta_tensors(device, arch, p, &params);
-  const std::vector<Region> prepare = gated_delta_prepare_regions(p, workspace, layout);
+  const std::vector<Region> prepare =
+      regions_for(device, [&] { return gated_delta_prepare_regions(p, workspace, layout); });
   if (parts.ahead_blocks > 0) {
     FLASHDELTA_RETURN_IF_ERROR(launch(device, arch, *kernels.ahead, parts.ahead_blocks, params, prepare, stream));
   } else {
@@ -202,7 +206,8 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
     FLASHDELTA_RETURN_IF_ERROR(compose(device, arch, p, kernels, numbers, params, layout, stream));
     count = numbers * p.heads_v * params.value_blocks;
   }
-  const std::vector<Region> regions = gated_delta_forward_regions(p, workspace, layout);
+  const std::vector<Region> regions =
+      regions_for(device, [&] { return gated_delta_forward_regions(p, workspace, layout); });
   if (parts.wide_units > 0) {
     const int64_t narrow_units = p.sequences * p.heads_v * parts.most - parts.wide_units;
     count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;

@@ -1,13 +1,17 @@
 #include "plan/kernel_rows.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "plan/plan.hpp"
 
 namespace flashdelta {
 
-std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
-                                                bool general) {
+namespace {
+
+std::vector<const ForwardRow*> find_forward_rows(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
+                                                 bool general) {
   std::vector<const ForwardRow*> tightest;
   const auto area = [](const ForwardRow* row) { return row->config.head_dim + row->config.head_dim_v; };
   for (const ForwardRow& row : forward_rows) {
@@ -26,6 +30,21 @@ std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t 
     if (!covered) rows.push_back(row);
   }
   return rows;
+}
+
+}  // namespace
+
+const std::vector<const ForwardRow*>& forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
+                                                       bool general) {
+  // A call asks many times; there are as many answers as head sizes that a thread has met.
+  using Key = std::tuple<flashdelta_dtype, int64_t, int64_t, bool>;
+  static thread_local std::map<Key, std::vector<const ForwardRow*>> known;
+  const Key key{dtype, head_dim, head_dim_v, general};
+  auto found = known.find(key);
+  if (found == known.end()) {
+    found = known.emplace(key, find_forward_rows(dtype, head_dim, head_dim_v, general)).first;
+  }
+  return found->second;
 }
 
 const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<const ForwardRow*>& rows,
@@ -53,7 +72,7 @@ const ForwardRow* choose_forward_row(const ArchProfile& arch, const std::vector<
 
 const ForwardRow* choose_paired_row(const ArchProfile& arch, flashdelta_dtype dtype, int64_t head_dim,
                                     int64_t head_dim_v, const QueryRows& work) {
-  const auto rows = forward_rows_for(dtype, head_dim, head_dim_v);
+  const auto& rows = forward_rows_for(dtype, head_dim, head_dim_v);
   if (rows.empty() || work.sm_count == 0) return nullptr;
   for (const ForwardRow& row : paired_rows) {
     const ForwardConfig &config = row.config, &other = rows[0]->config;

@@ -17,9 +17,9 @@ constexpr bool is_element(Element element, flashdelta_dtype dtype) {
 }
 
 // The rows that hold the head sizes with the least padding; empty: no kernel takes them. general: only rows with
-// softcap and paged keys; else those only where no other row has blocks as small.
-std::vector<const ForwardRow*> forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
-                                                bool general = false);
+// softcap and paged keys; else those only where no other row has blocks as small. Kept for the thread.
+const std::vector<const ForwardRow*>& forward_rows_for(flashdelta_dtype dtype, int64_t head_dim, int64_t head_dim_v,
+                                                       bool general = false);
 
 // The recurrent gated delta row that holds the key size with the least padding; null: none.
 const GatedDeltaRow<GatedDeltaRecurrentConfig>* recurrent_row_for(flashdelta_dtype dtype, int64_t dim_k);

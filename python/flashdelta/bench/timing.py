@@ -59,18 +59,22 @@ def launch_overhead(device: str, backend: str, arch: int, calls: int = 200, roun
     with torch.no_grad():
         from ..compat import fla, flash_attn, flash_qla, flashinfer
 
-        few: dict[str, Any] = {"backend": backend, "arch": arch}
+        where: Any = backend
         turned = x.transpose(1, 2)
         probes: dict[str, Callable[[], Any]] = {
-            "attention_forward": lambda: flashdelta.attention_forward(x, x, x, causal=True, **few),
-            "attention_forward, o given": lambda: flashdelta.attention_forward(x, x, x, causal=True, o=o, **few),
-            "gated_delta_forward": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, **few),
-            "gated_delta_forward, o given": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, o=o, **few),
+            "attention_forward": lambda: flashdelta.attention_forward(x, x, x, causal=True, backend=where, arch=arch),
+            "attention_forward, o given": lambda: flashdelta.attention_forward(
+                x, x, x, causal=True, o=o, backend=where, arch=arch
+            ),
+            "gated_delta_forward": lambda: flashdelta.gated_delta_forward(x, x, x, g, g, backend=where, arch=arch),
+            "gated_delta_forward, o given": lambda: flashdelta.gated_delta_forward(
+                x, x, x, g, g, o=o, backend=where, arch=arch
+            ),
             "gated_delta_forward, state in place": lambda: flashdelta.gated_delta_forward(
-                x, x, x, g, g, initial_state=state, final_state=state, **few
+                x, x, x, g, g, initial_state=state, final_state=state, backend=where, arch=arch
             ),
             "gated_delta_forward, one token, state in place": lambda: flashdelta.gated_delta_forward(
-                y, y, y, h, h, initial_state=state, final_state=state, **few
+                y, y, y, h, h, initial_state=state, final_state=state, backend=where, arch=arch
             ),
             "compat.flash_attn_func": lambda: flash_attn.flash_attn_func(x, x, x, causal=True),
             "compat.fla chunk, states": lambda: fla.chunk_gated_delta_rule(
