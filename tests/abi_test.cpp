@@ -301,6 +301,8 @@ TEST(Abi, DlpackViews) {
   EXPECT_EQ(flashdelta_tensor_from_dlpack(&d, &t, nullptr, nullptr), FLASHDELTA_INVALID_ARGUMENT);
   d.dtype = {kDLUInt, 8, 1};
   EXPECT_EQ(flashdelta_tensor_from_dlpack(&d, &t, nullptr, nullptr), FLASHDELTA_INVALID_ARGUMENT);
+  EXPECT_STREQ(flashdelta_last_error(),
+               "dl_tensor.dtype: expected bfloat16, float16, float32, int32 or int64, got uint8");
   EXPECT_EQ(flashdelta_tensor_from_dlpack(nullptr, &t, nullptr, nullptr), FLASHDELTA_INVALID_ARGUMENT);
 }
 

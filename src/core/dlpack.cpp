@@ -17,12 +17,23 @@ flashdelta_dtype dtype_of(const DLDataType& type) {
   return FLASHDELTA_NONE;
 }
 
+// As frameworks write it: "float64", "uint8".
+std::string dtype_text(const DLDataType& type) {
+  static constexpr std::pair<int, const char*> names[] = {
+      {kDLInt, "int"}, {kDLUInt, "uint"}, {kDLFloat, "float"}, {kDLBfloat, "bfloat"}, {kDLComplex, "complex"}};
+  std::string text = fmt::format("DLPack type {} of bits ", type.code);
+  for (const auto& [code, name] : names) {
+    if (type.code == code) text = name;
+  }
+  text += std::to_string(type.bits);
+  return type.lanes == 1 ? text : fmt::format("{} in {} lanes", text, type.lanes);
+}
+
 Status view(const DLTensor& from, flashdelta_tensor* out) {
   flashdelta_tensor t{};
   t.dtype = dtype_of(from.dtype);
   if (t.dtype == FLASHDELTA_NONE) {
-    return invalid("dl_tensor.dtype", "bfloat16, float16, float32, int32 or int64, one lane",
-                   fmt::format("code {}, {} bits, {} lanes", from.dtype.code, from.dtype.bits, from.dtype.lanes));
+    return invalid("dl_tensor.dtype", "bfloat16, float16, float32, int32 or int64", dtype_text(from.dtype));
   }
   if (from.ndim < 0 || from.ndim > FLASHDELTA_MAX_NDIM) {
     return invalid("dl_tensor.ndim", "0 to 5", std::to_string(from.ndim));
