@@ -125,6 +125,13 @@ TEST(Forecast, FewTokensOfTheGatedDeltaRuleOnAnH200) {
   }
 }
 
+// 33 heads start as two groups of about as many: the long tiles of one head left over would leave most SMs idle.
+TEST(Forecast, NoGroupOfHeadsIsLeftOver) {
+  const Forecast f = forecast("rtx-5090", {1, 33, 33, 2048, 128, true, 0});
+  ASSERT_FALSE(f.limits.empty());
+  EXPECT_GT(f.limits[0].share, 0.75);
+}
+
 // Shapes of 1,024 equal blocks: six whole waves of 170 SMs and four blocks more.
 TEST(Forecast, LastTilesThatAreSharedLeaveNoIdleWave) {
   for (const Measured& m : {kFitted[0], kFitted[1]}) {

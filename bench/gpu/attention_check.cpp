@@ -5,7 +5,7 @@
 //   compute-sanitizer attention_check time [RUNS]      benchmark shapes: TFLOP/s held to SM120's residency, and not;
 //   error of sampled
 //                                    rows
-//   attention_check time RUNS HEADS  the same with HEADS heads in flight
+//   attention_check time RUNS HEADS  the same with HEADS heads in flight, not as many as the host would have
 #include <cuda_runtime_api.h>
 
 #include <cmath>
@@ -330,6 +330,6 @@ int main(int argc, char** argv) {
   cudaDeviceProp card;
   CHECK(cudaGetDeviceProperties(&card, 0));
   std::printf("%s, sm_%d%d\n", card.name, card.major, card.minor);
-  if (mode == "time") return time_all(card, argc > 2 ? std::atoi(argv[2]) : 21, argc > 3 ? std::atoi(argv[3]) : 16);
+  if (mode == "time") return time_all(card, argc > 2 ? std::atoi(argv[2]) : 21, argc > 3 ? std::atoi(argv[3]) : 0);
   return mode == "reduced" ? check_reduced(card) : check(card);
 }

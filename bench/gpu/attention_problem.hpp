@@ -104,8 +104,11 @@ class AttentionProblem16 {
     p.whole_tile = whole_rows ? config.block_kv : std::numeric_limits<int32_t>::max();
     const int64_t longest = *std::max_element(shape_.lengths_q.begin(), shape_.lengths_q.end());
     p.q_tiles = static_cast<int32_t>((longest * p.group + config.block_q - 1) / config.block_q);
-    p.heads_in_flight = std::min(heads_in_flight, p.heads_k * p.batch);
     p.longest_first = p.window_right >= 0;
+    const int32_t pairs = p.heads_k * p.batch;
+    p.heads_in_flight = heads_in_flight > 0
+                            ? std::min(heads_in_flight, pairs)
+                            : static_cast<int32_t>(flashdelta::heads_in_flight(p.longest_first != 0, pairs));
     p.late_tiles = static_cast<int32_t>(late_tiles(p.longest_first != 0, p.q_tiles));
     return p;
   }

@@ -236,7 +236,7 @@ AttentionForwardParams forward_params(const AttentionProblem& p, const ForwardTi
     out.softcap_log2 = static_cast<float>(cap * kLog2E);
   }
   out.q_tiles = static_cast<int32_t>(ceil_div(p.max_q * p.group(), tile.block_q));
-  out.heads_in_flight = static_cast<int32_t>(std::min(heads_in_flight(p.window_right >= 0), p.heads_k * p.batch));
+  out.heads_in_flight = static_cast<int32_t>(heads_in_flight(p.window_right >= 0, p.heads_k * p.batch));
   const bool whole_rows = p.head_dim == tile.head_dim && p.head_dim_v == tile.head_dim_v;
   out.whole_tile = whole_rows ? tile.block_kv : static_cast<int32_t>(kMostInt32);
   out.longest_first = p.window_right >= 0;

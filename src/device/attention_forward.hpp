@@ -32,8 +32,12 @@ Status prepare_attention_forward(Device& device, const ArchProfile& arch, const 
 
 // (sequence, key head) pairs whose query tiles run side by side: enough to share their keys through the L2 cache, few
 // enough that those keys stay in it. Where tiles are of unequal length, and the longest of those heads start first,
-// more are packed better.
-constexpr int64_t heads_in_flight(bool longest_first) { return longest_first ? 32 : 16; }
+// more are packed better. All bundles are of about as many pairs: a last one of a few leaves long tiles to the end,
+// when most SMs have nothing else.
+constexpr int64_t heads_in_flight(bool longest_first, int64_t pairs) {
+  const int64_t most = longest_first ? 32 : 16, bundles = (pairs + most - 1) / most;
+  return bundles > 0 ? (pairs + bundles - 1) / bundles : 0;
+}
 
 // Of q_tiles query tiles of each pair those that start after the others of all pairs, where the longest start first:
 // the more short ones there are in the end, the more evenly the SMs finish, and the few keys that they see stay in the

@@ -152,7 +152,7 @@ std::vector<Cycles> parts_of_a_tile(const ForecastRequest& request, const Forwar
 double makespan(const std::vector<Cycles>& head, int64_t pairs, bool causal, int sm_count, const TailSplit& tail,
                 const std::vector<Cycles>& parts) {
   const auto count = static_cast<int64_t>(head.size());
-  const int64_t early = count - late_tiles(causal, count), in_flight = heads_in_flight(causal);
+  const int64_t early = count - late_tiles(causal, count), in_flight = heads_in_flight(causal, pairs);
   if (count * pairs > kMostBlocks) {
     double sum = 0;
     for (const Cycles& block : head) sum += block.total();
