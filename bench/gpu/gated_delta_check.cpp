@@ -7,8 +7,8 @@
 //     the benchmark's shapes, the first so many: medians in ms by kind of context parallelism, held to SM120's
 //     residency and not, and errors
 //
-//   gated_delta_check kernels [RUNS]
-//     each kernel's median alone, for shapes whose parts are composed
+//   gated_delta_check kernels [RUNS [SHAPE]]
+//     each kernel's median alone, for all shapes or the one of that number, from 0
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -282,22 +282,26 @@ int time_all(Device& device, int runs, size_t count) {
   return 0;
 }
 
-int time_kernels(Device& device, int runs) {
-  const Shape shapes[] = {{2, 4, {32768}}, {2, 4, {4096}}, {4, 4, {32768}}, {4, 1, {32768}}};
-  for (Shape s : shapes) {
-    for (Gates gates : {Gates::mixed, Gates::decaying, Gates::zero}) {
-      s.gates = gates;
+int time_kernels(Device& device, int runs, size_t only) {
+  const Shape shapes[] = {{16, 3, {32768}}, {16, 3, {8192}}, {16, 3, {8192, 8192, 8192, 8192}},  {16, 2, {32768}},
+                          {16, 4, {32768}}, {2, 4, {32768}}, {16, 3, std::vector<int>(8, 1024)}, {2, 4, {4096}},
+                          {4, 4, {32768}},  {4, 1, {32768}}};
+  for (size_t i = 0; i < std::size(shapes); i++) {
+    if (only != SIZE_MAX && only != i) continue;
+    Shape s = shapes[i];
+    for (auto parallel : {FLASHDELTA_CONTEXT_PARALLEL_OFF, FLASHDELTA_CONTEXT_PARALLEL_EXACT,
+                          FLASHDELTA_CONTEXT_PARALLEL_DECAY_START}) {
+      // Parts that start early want gates that let them.
+      s.gates = parallel == FLASHDELTA_CONTEXT_PARALLEL_DECAY_START ? Gates::decaying : Gates::mixed;
       const Problem problem(s, 7);
-      for (auto parallel : {FLASHDELTA_CONTEXT_PARALLEL_OFF, FLASHDELTA_CONTEXT_PARALLEL_EXACT}) {
-        GatedDeltaProblem p = problem.problem();
-        p.context_parallel = parallel;
-        TimingDevice timing(device);
-        run(timing, *parse_arch("sm120"), p, runs);
-        const char* names[] = {"mixed", "decaying", "zero"};
-        std::printf("%d/%d, %zux%d, %s, %s\n", s.heads_k, s.heads_k * s.group, s.lengths.size(), s.lengths[0],
-                    names[static_cast<int>(gates)], parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF ? "off" : "exact");
-        timing.print();
-      }
+      GatedDeltaProblem p = problem.problem();
+      p.context_parallel = parallel;
+      TimingDevice timing(device);
+      run(timing, *parse_arch("sm120"), p, runs);
+      const char* names[] = {"off", "exact", "decay_start"};
+      std::printf("%d/%d, %zux%d, %s\n", s.heads_k, s.heads_k * s.group, s.lengths.size(), s.lengths[0],
+                  names[parallel]);
+      timing.print();
     }
   }
   return 0;
@@ -312,6 +316,9 @@ int main(int argc, char** argv) {
     return time_all(device, argc > 2 ? std::atoi(argv[2]) : 21,
                     argc > 3 ? std::strtoul(argv[3], nullptr, 10) : SIZE_MAX);
   }
-  if (argc > 1 && std::string(argv[1]) == "kernels") return time_kernels(device, argc > 2 ? std::atoi(argv[2]) : 11);
+  if (argc > 1 && std::string(argv[1]) == "kernels") {
+    return time_kernels(device, argc > 2 ? std::atoi(argv[2]) : 11,
+                        argc > 3 ? std::strtoul(argv[3], nullptr, 10) : SIZE_MAX);
+  }
   return check(device);
 }

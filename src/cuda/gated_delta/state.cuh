@@ -10,28 +10,28 @@
 
 namespace flashdelta::gated_delta {
 
-// Calls f(accumulator element, element offset) for those that lie inside [dim_k, dim_v]. first_value: the warp's.
-template <int M, int N, class F>
+// Calls f(accumulator element, its place in memory) for those that lie inside [dim_k, dim_v], from the warp's first value
+// on. Sizes are multiples of 8, so that what is inside is decided for eight keys or values at once, by the whole warp;
+// and one step leads from a place to the next: this is code that a block runs once, and waits for.
+template <int M, int N, class T, class F>
 __device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
-                                                const GatedDeltaStates& states, int first_value, int lane, const F& f) {
-  // Values inside, so that one key's offset is in registers at a time.
-  const int value0 = first_value + lane / 4, key0 = lane % 4 * 2;
+                                                const GatedDeltaStates& states, T* at, int first_value, int lane,
+                                                const F& f) {
+  const int64_t key = states.key_stride, values = states.value_stride * 8;
+  at += lane % 4 * 2 * key + (first_value + lane / 4) * states.value_stride;
 #pragma unroll
-  for (int m = 0; m < M; m++) {
-    if (m > 0) ptx::warp_sync();  // keeps the compiler from keeping a block's offsets for the next
+  for (int n = 0; n < N; n++) {
+    if (n * 8 >= p.dim_k) return;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
+    for (int e = 0; e < 2; e++) {
+      T* place = at + e * key;
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const int key = key0 + n * 8 + e;
-        const int64_t column = key * states.key_stride;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int value = value0 + m * 16 + half * 8;
-          if (value < p.dim_v && key < p.dim_k) f(s.x[m][n][2 * half + e], column + value * states.value_stride);
-        }
+      for (int i = 0; i < 2 * M; i++) {
+        if (first_value + i * 8 < p.dim_v) f(s.x[i / 2][n][i % 2 * 2 + e], place);
+        place += values;
       }
     }
+    at += 8 * key;
   }
 }
 
@@ -46,12 +46,11 @@ __device__ __forceinline__ void load_state(tile::Accumulator<M, N>& s, const Gat
                                            int lane) {
   const int64_t base = state_offset(states, slot, head);
   if (p.state_is_bf16) {
-    const uint16_t* data = static_cast<const uint16_t*>(states.data) + base;
-    for_each_inside(s, p, states, first_value, lane,
-                    [&](float& x, int64_t offset) { x = __uint_as_float(static_cast<uint32_t>(data[offset]) << 16); });
+    for_each_inside(s, p, states, static_cast<const uint16_t*>(states.data) + base, first_value, lane,
+                    [](float& x, const uint16_t* at) { x = __uint_as_float(static_cast<uint32_t>(*at) << 16); });
   } else {
-    const float* data = static_cast<const float*>(states.data) + base;
-    for_each_inside(s, p, states, first_value, lane, [&](float& x, int64_t offset) { x = data[offset]; });
+    for_each_inside(s, p, states, static_cast<const float*>(states.data) + base, first_value, lane,
+                    [](float& x, const float* at) { x = *at; });
   }
 }
 
@@ -61,14 +60,11 @@ __device__ __forceinline__ void store_state(tile::Accumulator<M, N>& s, const Ga
                                             int lane) {
   const int64_t base = state_offset(states, slot, head);
   if (p.state_is_bf16) {
-    uint16_t* data = static_cast<uint16_t*>(states.data) + base;
-    for_each_inside(s, p, states, first_value, lane, [&](float x, int64_t offset) {
-      ptx::store_global_16(data + offset, ptx::pack<Element::bf16>(x, 0));
-    });
+    for_each_inside(s, p, states, static_cast<uint16_t*>(states.data) + base, first_value, lane,
+                    [](float x, uint16_t* at) { ptx::store_global_16(at, ptx::pack<Element::bf16>(x, 0)); });
   } else {
-    float* data = static_cast<float*>(states.data) + base;
-    for_each_inside(s, p, states, first_value, lane,
-                    [&](float x, int64_t offset) { ptx::store_global_32(data + offset, x); });
+    for_each_inside(s, p, states, static_cast<float*>(states.data) + base, first_value, lane,
+                    [](float x, float* at) { ptx::store_global_32(at, x); });
   }
 }
 
