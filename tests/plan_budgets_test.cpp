@@ -57,7 +57,7 @@ TEST(Budgets, TheKernelsHereFit) {
   const int64_t sequential = gated_delta_shared_bytes({32, 64, 128, 3, 2}).total();
   const int64_t preparation = gated_delta_prepare_shared_bytes({32, 128, 4, 2}).total();
   EXPECT_EQ(sequential, 73 * kKiB);
-  EXPECT_EQ(preparation, 24 * kKiB);
+  EXPECT_EQ(preparation, 20 * kKiB);
   EXPECT_EQ(resident_blocks(*parse_arch("sm120"), sequential, 160), 1);
   EXPECT_EQ(resident_blocks(*parse_arch("sm120"), preparation, 128), 4);
 }

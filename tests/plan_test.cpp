@@ -126,11 +126,12 @@ TEST(Plan, GatedDeltaBudgetIsTheKernels) {
 
 TEST(Plan, GatedDeltaPreparationIsItsScratchUpToHeadSize128) {
   const auto bytes = [](int64_t dim_k) { return gated_delta_prepare_shared_bytes({32, dim_k, 4, 2}); };
-  EXPECT_EQ(bytes(128).kq, 16512);
-  EXPECT_EQ(bytes(128).heads, 16640);
-  EXPECT_EQ(bytes(64).total(), 24576);
-  EXPECT_EQ(bytes(128).total(), 24576);  // four blocks an SM of SM120
-  EXPECT_EQ(bytes(256).total(), 40832);
+  EXPECT_EQ(bytes(128).kq, 16384);
+  EXPECT_EQ(bytes(128).heads, 13568);
+  EXPECT_EQ(bytes(64).total(), 20480);
+  EXPECT_EQ(bytes(128).total(), 20480);
+  EXPECT_EQ(bytes(256).total(), 33792);
+  EXPECT_EQ(gated_delta_prepare_shared_bytes({32, 128, 3, 2}).total(), 17408);
 }
 
 TEST(Plan, GatedDeltaParts) {

@@ -36,6 +36,18 @@ const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& for
   return nullptr;
 }
 
+// Rows that hold the key size as well: of a chunk's preparation, the one whose warps take a key head's value heads in
+// fewer turns, else the one with fewer warps, of which more blocks fit an SM.
+template <class Row>
+bool suits_better(const Row& row, const Row& best, const GatedDeltaProblem& p) {
+  if constexpr (std::is_same_v<Row, GatedDeltaRow<GatedDeltaPrepareConfig>>) {
+    const auto turns = [&](const Row& r) { return ceil_div(p.group(), r.config.warps); };
+    if (turns(row) != turns(best)) return turns(row) < turns(best);
+    return row.config.warps < best.config.warps;
+  }
+  return false;
+}
+
 // The row of a table that holds the key size with the least padding.
 template <class Row, size_t N>
 const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch) {
@@ -43,7 +55,9 @@ const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchPr
   for (const Row& row : rows) {
     if (!is_element(row.config.element, p.q.dtype) || row.config.dim_k < p.dim_k) continue;
     if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
-    if (best == nullptr || row.config.dim_k < best->config.dim_k) best = &row;
+    const bool as_well = best != nullptr && row.config.dim_k == best->config.dim_k;
+    if (best == nullptr || row.config.dim_k < best->config.dim_k || (as_well && suits_better(row, *best, p)))
+      best = &row;
   }
   return best;
 }
@@ -167,15 +181,17 @@ namespace {
 Status compose(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
                int64_t numbers, const GatedDeltaForwardParams& params, const GatedDeltaWorkspace& layout,
                void* stream) {
+  // Each waits for the one before it, so that it may be there, and its blocks where there is room, when that ends.
+  constexpr bool beside_previous = true;
   const std::vector<Region> summary =
       regions_for(device, [&] { return gated_delta_summary_regions(p, params.records, layout); });
   const int64_t blocks = std::max(params.value_blocks, params.summary_blocks);
   FLASHDELTA_RETURN_IF_ERROR(
-      launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream));
+      launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream, beside_previous));
   const std::vector<Region> scan =
       regions_for(device, [&] { return gated_delta_scan_regions(p, params.records, layout); });
   const int64_t slices = p.dim_v / GatedDeltaScanConfig::columns;
-  return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream);
+  return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream, beside_previous);
 }
 
 }  // namespace
@@ -211,9 +227,9 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
   if (parts.wide_units > 0) {
     const int64_t narrow_units = p.sequences * p.heads_v * parts.most - parts.wide_units;
     count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
-    return launch(device, arch, *kernels.wide, count, params, regions, stream);
+    return launch(device, arch, *kernels.wide, count, params, regions, stream, true);
   }
-  return launch(device, arch, *kernels.forward, count, params, regions, stream, parts.ahead_blocks > 0);
+  return launch(device, arch, *kernels.forward, count, params, regions, stream, true);
 }
 
 }  // namespace flashdelta

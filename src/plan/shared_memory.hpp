@@ -59,26 +59,28 @@ constexpr GatedDeltaSharedBytes gated_delta_shared_bytes(const GatedDeltaTile& t
           .padding = tile.stages * ((stage + 1023) / 1024 * 1024 - stage)};
 }
 
-// Gated delta forward, chunk preparation. K and Q are read once, with an mbarrier, into K K^T and Q K^T; then each
-// warp's scratch for the inverse takes their place: three 16x16 blocks in fp32 (rows of 20 numbers, blocks 328 apart;
-// 320 in the products) and two numbers a token.
+// Gated delta forward, chunk preparation. K and Q are read once; then K K^T and Q K^T and each warp's scratch for the
+// inverse take their place: lower squares of three 16x16 blocks in fp32, 264 numbers apart, and in the scratch two
+// numbers a token.
 struct GatedDeltaPrepareTile {
   int64_t chunk, dim_k, warps, element_bytes;
 };
 
 struct GatedDeltaPrepareSharedBytes {
-  int64_t kq, heads;  // share their place
-  int64_t products, norms;
-  constexpr int64_t total() const { return ((kq > heads ? kq : heads) + products + norms + 127) / 128 * 128; }
+  int64_t kq;               // shares its place with
+  int64_t products, heads;  // these
+  int64_t norms;            // and an mbarrier
+  constexpr int64_t total() const {
+    return ((kq > products + heads ? kq : products + heads) + norms + 1023) / 1024 * 1024;
+  }
 };
 
 constexpr GatedDeltaPrepareSharedBytes gated_delta_prepare_shared_bytes(const GatedDeltaPrepareTile& tile) {
-  constexpr int64_t inverse = (2 * 328 + 320) * 4, product = 3 * 320 * 4;
-  const int64_t heads = tile.warps * (inverse + tile.chunk * 8);
-  return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes + 128,
-          .heads = (heads + 127) / 128 * 128,
-          .products = 2 * product,
-          .norms = tile.chunk * 8};
+  constexpr int64_t square = (2 * 264 + 256) * 4;
+  return {.kq = 2 * tile.chunk * tile.dim_k * tile.element_bytes,
+          .products = 2 * square,
+          .heads = tile.warps * (square + tile.chunk * 8),
+          .norms = tile.chunk * 8 + 8};
 }
 
 // Warps own groups of 16 value columns; the fp32 state of `columns` of them is this many registers a thread.

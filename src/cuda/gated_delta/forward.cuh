@@ -425,6 +425,11 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
   }
 }
 
+// The kernel may start while the one before it still runs. Beside the preparation it waits for chunks one by one.
+__device__ __forceinline__ void wait_for_records(const GatedDeltaForwardParams& params) {
+  if (params.teams == 0) ptx::wait_for_kernel_before();
+}
+
 // A block's share: a unit is a value head of a sequence's part.
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void run_unit(const GatedDeltaForwardParams& params, int unit, int value_block) {
@@ -444,6 +449,7 @@ __device__ __forceinline__ void run_unit(const GatedDeltaForwardParams& params, 
 
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void forward(const GatedDeltaForwardParams& params) {
+  wait_for_records(params);
   run_unit<C>(params, blockIdx.x / params.value_blocks, blockIdx.x % params.value_blocks);
 }
 

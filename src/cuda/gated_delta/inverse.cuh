@@ -29,14 +29,14 @@ __device__ __forceinline__ void multiply_add(tile::Accumulator<1, 2>& d, const S
 }
 
 // The diagonal blocks, whose columns also stay in x. Row i of the inverse is e_i - sum over k < i of L[i][k] row k.
-__device__ __forceinline__ void invert_diagonal_blocks(float (&x)[16], Inverse& square, int lane) {
+__device__ __forceinline__ void invert_diagonal_blocks(float (&x)[16], LowerSquare& square, int lane) {
   const int block = lane < 16 ? top : bottom, column = lane % 16;
 #pragma unroll
   for (int i = 0; i < 16; i++) {
     float sum = i == column ? 1.0f : 0.0f;
 #pragma unroll
     for (int k4 = 0; k4 < i; k4 += 4) {
-      const float4 l = *reinterpret_cast<const float4*>(square.row(block, i) + k4);
+      const float4 l = *reinterpret_cast<const float4*>(square.at(block, i, k4));
       const float row[4] = {l.x, l.y, l.z, l.w};
 #pragma unroll
       for (int k = k4; k < k4 + 4; k++) {
@@ -47,24 +47,24 @@ __device__ __forceinline__ void invert_diagonal_blocks(float (&x)[16], Inverse& 
   }
   ptx::warp_sync();  // every lane has read L
 #pragma unroll
-  for (int i = 0; i < 16; i++) square.row(block, i)[column] = x[i];
+  for (int i = 0; i < 16; i++) *square.at(block, i, column) = x[i];
   ptx::warp_sync();
 }
 
 // A21, transposed throughout so that the first product's accumulators are the second's A operand:
 // Y = A11^T L21^T, A21^T = -Y A22^T.
-__device__ __forceinline__ void invert_below(Inverse& square, int lane) {
+__device__ __forceinline__ void invert_below(LowerSquare& square, int lane) {
   const int r = lane / 4, c = lane % 4 * 2;
   SplitOperand a11, l21, a22;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const int row = r + 8 * (i & 1), column = c + 8 * (i >> 1);  // of A: rows alternate
-    a11.set(i, square.row(top, column)[row], square.row(top, column + 1)[row]);
-    const int n = r + 8 * (i >> 1), k = c + 8 * (i & 1);  // of B^T: columns alternate
-    const float2 l = *reinterpret_cast<const float2*>(square.row(below, n) + k);
-    const float2 a = *reinterpret_cast<const float2*>(square.row(bottom, n) + k);
+    const int low = 8 * (i & 1), high = 8 * (i >> 1) * LowerSquare::pitch;  // of A: rows alternate, of B^T: columns
+    const float* a = square.at(top, c, r + low) + high;
+    a11.set(i, a[0], a[LowerSquare::pitch]);
+    const float2 l = *reinterpret_cast<const float2*>(square.at(below, r, c + low) + high);
+    const float2 b = *reinterpret_cast<const float2*>(square.at(bottom, r, c + low) + high);
     l21.set(i, l.x, l.y);
-    a22.set(i, -a.x, -a.y);
+    a22.set(i, -b.x, -b.y);
   }
   tile::Accumulator<1, 2> y, d;
   tile::zero(y);
@@ -78,7 +78,8 @@ __device__ __forceinline__ void invert_below(Inverse& square, int lane) {
 #pragma unroll
   for (int n = 0; n < 2; n++) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) square.row(below, n * 8 + c + (e & 1))[r + 8 * (e >> 1)] = d.x[0][n][e];
+    for (int e = 0; e < 4; e++)
+      square.at(below, c, r + 8 * (e >> 1))[(n * 8 + (e & 1)) * LowerSquare::pitch] = d.x[0][n][e];
   }
   ptx::warp_sync();
 }

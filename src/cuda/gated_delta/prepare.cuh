@@ -12,6 +12,7 @@
 #include "cuda/gated_delta/copy.cuh"
 #include "cuda/gated_delta/gates.cuh"
 #include "cuda/gated_delta/inverse.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/pack_finite.cuh"
 
@@ -40,9 +41,9 @@ class Prepare {
     Gate gate = gate_of(h);  // under way together with K and Q
     wait_for_copies();
     products();
-    sync();  // the products are there, and the tiles are free for the heads' scratch
+    sync();
     norms();
-    if (in_boxes() && thread_ == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.tiles.full));
+    if (in_boxes() && thread_ == 0) ptx::mbarrier_invalidate(ptx::shared_address(&storage_.full));
     sync();
     for (; h < params_.group; h += C.warps) {
       const Gate next = gate_of(h + C.warps);
@@ -53,6 +54,8 @@ class Prepare {
 
  private:
   using Keys = typename PrepareStorage<C>::Keys;
+  static constexpr int copiers = C.threads() < 128 ? 64 : 128;  // threads, where there is no tensor engine
+  static_assert(copiers <= C.threads());
   static constexpr float log2e = 1.4426950408889634f;
   static constexpr float least_link = 0.25f;  // under it, what the next row takes back is not worth its time
 
@@ -77,19 +80,21 @@ class Prepare {
       sync();  // the mbarrier is there for all
       return;
     }
-    const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
-      tile::TileCopy<Keys, C.threads()> tiles(rows_at(rows, sequence_, head_k_, 0), rows.token_stride * 2,
-                                              params_.dim_k, first_token_, thread_);
-      tiles.issue_part(tile.address() + tile::CopyMap<Keys, C.threads()>(thread_).offset(0, 0),
-                       sequence_.length - first_token_);
-    };
-    copy(params_.k, storage_.tiles.k);
-    copy(params_.q, storage_.tiles.q);
+    if (thread_ < copiers) {
+      const auto copy = [&](const GatedDeltaRows& rows, const Keys& tile) {
+        tile::TileCopy<Keys, copiers> tiles(rows_at(rows, sequence_, head_k_, 0), rows.token_stride * 2, params_.dim_k,
+                                            first_token_, thread_);
+        tiles.issue_part(tile.address() + tile::CopyMap<Keys, copiers>(thread_).offset(0, 0),
+                         sequence_.length - first_token_);
+      };
+      copy(params_.k, storage_.tiles.k);
+      copy(params_.q, storage_.tiles.q);
+    }
     ptx::cp_async_commit();
   }
 
   __device__ __forceinline__ void copy_boxes() {
-    const uint32_t full = ptx::shared_address(&storage_.tiles.full);
+    const uint32_t full = ptx::shared_address(&storage_.full);
     ptx::mbarrier_init(full, 1);
     ptx::fence_for_tensor_copies();
     ptx::mbarrier_arrive_expecting(full, 2 * sizeof(Keys));
@@ -104,56 +109,65 @@ class Prepare {
 
   __device__ __forceinline__ void wait_for_copies() {
     if (in_boxes()) {
-      ptx::mbarrier_sleep(ptx::shared_address(&storage_.tiles.full), 0);
+      ptx::mbarrier_sleep(ptx::shared_address(&storage_.full), 0);
     } else {
       ptx::cp_async_wait<0>();
       sync();
     }
   }
 
-  // Units of 16 rows: of K K^T, of Q K^T, and for the L2 norm the diagonal blocks of Q Q^T.
+  // A warp a block of K K^T and the same of Q K^T, which stay accumulators until every warp has read its tiles; for the
+  // L2 norm the diagonal blocks of Q Q^T, by the last warps.
   __device__ __forceinline__ void products() {
-    for (int unit = warp_; unit < (params_.l2norm ? 6 : 4); unit += C.warps) {
-      const int rows = unit % 2;
-      if (unit < 2) {
-        product(storage_.tiles.k, storage_.tiles.k, rows, rows, storage_.keys);
-      } else if (unit < 4) {
-        product(storage_.tiles.q, storage_.tiles.k, rows, rows, storage_.queries);
-      } else {
-        query_lengths(rows);
-      }
+    static_assert(C.warps >= block_count);
+    const bool has_block = warp_ < block_count;
+    const int rows = warp_ == top ? 0 : 1, columns = warp_ == bottom ? 1 : 0;
+    Square keys, queries;
+    if (has_block) block_products(keys, queries, rows, columns);
+    if (params_.l2norm && warp_ >= C.warps - 2) query_lengths(C.warps - 1 - warp_);
+    sync();
+    if (!has_block) return;
+    put(keys, storage_.made.keys);
+    put(queries, storage_.made.queries);
+  }
+
+  using Square = tile::Accumulator<1, 2>;
+  using Left = tile::Reader<Keys, tile::Order::rows_first>;
+  using Right = tile::Reader<Keys, tile::Order::cols_first>;
+
+  // Rows 16 rows .. + 15 of K and of Q times rows 16 columns .. + 15 of K.
+  __device__ __forceinline__ void block_products(Square& keys, Square& queries, int rows, int columns) {
+    const Left k(storage_.tiles.k.address(), rows * 16, lane_), q(storage_.tiles.q.address(), rows * 16, lane_);
+    const Right right(storage_.tiles.k.address(), columns * 16, lane_);
+    tile::zero(keys);
+    tile::zero(queries);
+#pragma unroll
+    for (int i = 0; i < C.dim_k / 16; i++) {
+      const tile::Operand b = right.load(0, i);
+      tile::multiply_add<C.element>(keys, 0, 0, k.load(0, i), b);
+      tile::multiply_add<C.element>(queries, 0, 0, q.load(0, i), b);
     }
   }
 
-  // Rows 16 rows .. + 15 of x times those of y: the blocks at and below the diagonal.
-  __device__ __forceinline__ void product(const Keys& x, const Keys& y, int rows, int last, Products& to) {
-    for (int n = 0; n <= last; n++) {
-      const tile::Accumulator<1, 2> d = block_product(x, y, rows, n);
-      const int block = rows == 0 ? top : n == 0 ? below : bottom;
+  // The warp's block.
+  __device__ __forceinline__ void put(const Square& d, LowerSquare& to) const {
 #pragma unroll
-      for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < 2; half++) {
 #pragma unroll
-        for (int n8 = 0; n8 < 2; n8++) {
-          float* row = to.row(block, lane_ / 4 + 8 * half) + n8 * 8 + lane_ % 4 * 2;
-          *reinterpret_cast<float2*>(row) = make_float2(d.x[0][n8][2 * half], d.x[0][n8][2 * half + 1]);
-        }
+      for (int n8 = 0; n8 < 2; n8++) {
+        float* pair = to.at(warp_, lane_ / 4, n8 * 8 + lane_ % 4 * 2) + half * 8 * LowerSquare::pitch;
+        *reinterpret_cast<float2*>(pair) = make_float2(d.x[0][n8][2 * half], d.x[0][n8][2 * half + 1]);
       }
     }
-  }
-
-  __device__ __forceinline__ tile::Accumulator<1, 2> block_product(const Keys& x, const Keys& y, int rows,
-                                                                   int columns) {
-    const tile::Reader<Keys, tile::Order::rows_first> a(x.address(), rows * 16, lane_);
-    const tile::Reader<Keys, tile::Order::cols_first> b(y.address(), columns * 16, lane_);
-    tile::Accumulator<1, 2> d;
-    tile::zero(d);
-#pragma unroll
-    for (int k = 0; k < C.dim_k / 16; k++) tile::multiply_add<C.element>(d, 0, 0, a.load(0, k), b.load(0, k));
-    return d;
   }
 
   __device__ __forceinline__ void query_lengths(int rows) {
-    const tile::Accumulator<1, 2> d = block_product(storage_.tiles.q, storage_.tiles.q, rows, rows);
+    const Left left(storage_.tiles.q.address(), rows * 16, lane_);
+    const Right right(storage_.tiles.q.address(), rows * 16, lane_);
+    Square d;
+    tile::zero(d);
+#pragma unroll
+    for (int i = 0; i < C.dim_k / 16; i++) tile::multiply_add<C.element>(d, 0, 0, left.load(0, i), right.load(0, i));
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       const int row = lane_ / 4 + 8 * (e >> 1), column = lane_ % 4 * 2 + (e & 1);
@@ -165,13 +179,13 @@ class Prepare {
     if (thread_ >= chunk) return;
     const int t = thread_;
     const auto factor = [](float length) { return rsqrtf(length + 1e-6f); };
-    const float length = storage_.keys.row(t < 16 ? top : bottom, t % 16)[t % 16];
+    const float length = *storage_.made.keys.at(t < 16 ? top : bottom, t % 16, t % 16);
     storage_.key_norm[t] = params_.l2norm ? factor(length) : 1.0f;
     storage_.query_norm[t] = params_.l2norm ? factor(storage_.query_norm[t]) : 1.0f;
   }
 
   __device__ __forceinline__ void head(int head_v, const Gate& gate) {
-    auto& scratch = storage_.head[warp_];
+    auto& scratch = storage_.made.head[warp_];
     char* record = params_.records + (number_ * (params_.heads_k * params_.group) + head_v) * sizeof(ChunkRecord);
     gates(scratch, *reinterpret_cast<ChunkRecord*>(record), gate);
     ptx::warp_sync();
@@ -206,7 +220,8 @@ class Prepare {
     record.key[place] = gate * key_norm;
     record.query[place] = gate * storage_.query_norm[lane_] * params_.scale;
     record.update[place] = ptx::ex2(last - sum) * key_norm;
-    const float length = storage_.keys.row(lane_ < 16 ? top : bottom, lane_ % 16)[lane_ % 16] * key_norm * key_norm;
+    const float length =
+        *storage_.made.keys.at(lane_ < 16 ? top : bottom, lane_ % 16, lane_ % 16) * key_norm * key_norm;
     float growth = __logf(fmaxf(fabsf(1 - own.beta * length), 1.0f));
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) growth += ptx::shfl_xor(growth, distance);
@@ -236,6 +251,14 @@ class Prepare {
     }
   }
 
+  static __device__ __forceinline__ void load_8(float (&to)[8], LowerSquare& from, const Piece& at) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      const float4 x = *reinterpret_cast<const float4*>(from.at(at.block, at.row16, at.half * 8 + i));
+      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
+    }
+  }
+
   static __device__ __forceinline__ void store_8(char* to, const float (&x)[8]) {
     const uint32_t words[4] = {ptx::pack_finite<C.element>(x[0], x[1]), ptx::pack_finite<C.element>(x[2], x[3]),
                                ptx::pack_finite<C.element>(x[4], x[5]), ptx::pack_finite<C.element>(x[6], x[7])};
@@ -249,8 +272,8 @@ class Prepare {
     float gate[8], norm[8], keys[8], weights[8], lower[8];
     load_8(gate, scratch.log_gate + j);
     load_8(norm, storage_.key_norm + j);
-    load_8(keys, storage_.keys.row(at.block, at.row16) + at.half * 8);
-    load_8(weights, storage_.queries.row(at.block, at.row16) + at.half * 8);
+    load_8(keys, storage_.made.keys, at);
+    load_8(weights, storage_.made.queries, at);
     const float own_gate = scratch.log_gate[i];
     const float key_factor = scratch.beta[i] * storage_.key_norm[i];
     const float query_factor = params_.scale * storage_.query_norm[i];
@@ -260,9 +283,11 @@ class Prepare {
       lower[e] = key_factor * keys[e] * m;
       weights[e] = query_factor * weights[e] * m;
     }
-    float* row = scratch.inverse.row(at.block, at.row16) + at.half * 8;
-    *reinterpret_cast<float4*>(row) = make_float4(lower[0], lower[1], lower[2], lower[3]);
-    *reinterpret_cast<float4*>(row + 4) = make_float4(lower[4], lower[5], lower[6], lower[7]);
+#pragma unroll
+    for (int e = 0; e < 8; e += 4) {
+      *reinterpret_cast<float4*>(scratch.inverse.at(at.block, at.row16, at.half * 8 + e)) =
+          make_float4(lower[e], lower[e + 1], lower[e + 2], lower[e + 3]);
+    }
     store_8(record + at.offset(1), weights);
   }
 
@@ -270,8 +295,8 @@ class Prepare {
   // e_i k_i, decayed; row i + 1 undoes it as far as its key points the same way.
   __device__ __forceinline__ float error_link(const typename PrepareStorage<C>::Head& scratch) {
     const int i = lane_, next = min(i + 1, chunk - 1);
-    const float product = storage_.keys.row(i < 15 ? top : i == 15 ? below : bottom, next % 16)[i % 16];
-    const float length = storage_.keys.row(next < 16 ? top : bottom, next % 16)[next % 16];
+    const float product = *storage_.made.keys.at(i < 15 ? top : i == 15 ? below : bottom, next % 16, i % 16);
+    const float length = *storage_.made.keys.at(next < 16 ? top : bottom, next % 16, next % 16);
     const float decay = ptx::ex2(scratch.log_gate[next] - scratch.log_gate[i]);
     const float link = decay * product * storage_.key_norm[i] / (length * storage_.key_norm[next]);
     return i < chunk - 1 && length > 0 ? fminf(fmaxf(link, -1.0f), 1.0f) : 0.0f;
@@ -286,19 +311,18 @@ class Prepare {
     const float beta = scratch.beta[lane_];
     const bool upper = lane_ < 16;
     float error = 0;
-    float* column = scratch.inverse.row(upper ? top : bottom, 0) + lane_ % 16;
+    const int column = lane_ % 16;
 #pragma unroll
     for (int row = 0; row < 16; row++) {
-      error = round_entry(column + row * Inverse::pitch, x[row], row >= lane_ % 16, beta, error,
+      error = round_entry(scratch.inverse.at(upper ? top : bottom, row, column), x[row], row >= column, beta, error,
                           ptx::shfl_idx(__float_as_int(link), upper ? row : row + 16));
     }
-    column = scratch.inverse.row(below, 0) + lane_ % 16;
     float rest[16];
 #pragma unroll
-    for (int row = 0; row < 16; row++) rest[row] = upper ? column[row * Inverse::pitch] : 0.0f;
+    for (int row = 0; row < 16; row++) rest[row] = upper ? *scratch.inverse.at(below, row, column) : 0.0f;
 #pragma unroll
     for (int row = 0; row < 16; row++) {
-      error = round_entry(column + row * Inverse::pitch, rest[row], upper, beta, error,
+      error = round_entry(scratch.inverse.at(below, row, column), rest[row], upper, beta, error,
                           ptx::shfl_idx(__float_as_int(link), row + 16));
     }
     ptx::warp_sync();
@@ -317,7 +341,7 @@ class Prepare {
   __device__ __forceinline__ void store_inverse(typename PrepareStorage<C>::Head& scratch, char* record,
                                                 const Piece& at, bool exact) {
     float x[8], beta[8];
-    load_8(x, scratch.inverse.row(at.block, at.row16) + at.half * 8);
+    load_8(x, scratch.inverse, at);
     load_8(beta, scratch.beta + at.column());
 #pragma unroll
     for (int e = 0; e < 8; e++) x[e] *= exact ? beta[e] : 1.0f;
@@ -336,6 +360,7 @@ __device__ __forceinline__ void prepare(const GatedDeltaForwardParams& params) {
   static_assert(C.valid());
   static_assert(sizeof(PrepareStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(1024) char shared[];
+  ptx::let_next_kernel_start();  // when all blocks here run: its blocks take the SMs that have no more to do, and wait
   const int64_t number = blockIdx.x / params.heads_k;
   const Sequence sequence = sequence_at(params, sequence_of(params, number, gated_delta_chunk, threadIdx.x & 31));
   if (number - sequence.first_chunk >= sequence.chunks()) return;  // room that no chunk needs

@@ -18,7 +18,9 @@ inline constexpr GatedDeltaRow<GatedDeltaPrepareConfig> gated_delta_prepare_rows
     {"gated_delta_prepare_bf16_k64", {Element::bf16, 64, 4}, 4, 128, true},
     {"gated_delta_prepare_fp16_k64", {Element::fp16, 64, 4}, 4, 128, true},
     {"gated_delta_prepare_bf16_k128", {Element::bf16, 128, 4}, 4, 128, true},
+    {"gated_delta_prepare_bf16_k128_w3", {Element::bf16, 128, 3}, 5, 128, true},
     {"gated_delta_prepare_fp16_k128", {Element::fp16, 128, 4}, 4, 128, true},
+    {"gated_delta_prepare_fp16_k128_w3", {Element::fp16, 128, 3}, 5, 128, true},
     {"gated_delta_prepare_bf16_k256", {Element::bf16, 256, 4}, 2, 168, false},
     {"gated_delta_prepare_fp16_k256", {Element::fp16, 256, 4}, 2, 168, false},
 };

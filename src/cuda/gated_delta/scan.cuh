@@ -8,6 +8,7 @@
 
 #include "cuda/gated_delta/parts.cuh"
 #include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 
 namespace flashdelta::gated_delta {
 
@@ -135,6 +136,8 @@ template <GatedDeltaScanConfig C>
 __device__ __forceinline__ void scan(const GatedDeltaForwardParams& params) {
   static_assert(sizeof(ScanStorage<C>) == C.shared_bytes(), "the plan's bytes are the kernel's");
   extern __shared__ __align__(128) char shared[];
+  ptx::let_next_kernel_start();
+  ptx::wait_for_kernel_before();
   const int slices = params.dim_v / C.columns, heads_v = params.heads_k * params.group;
   const int slice = blockIdx.x % slices, unit = blockIdx.x / slices, n = unit / heads_v;
   const Part first = first_part(params, sequence_at(params, n), n);

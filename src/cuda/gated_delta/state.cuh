@@ -10,9 +10,9 @@
 
 namespace flashdelta::gated_delta {
 
-// Calls f(accumulator element, its place in memory) for those that lie inside [dim_k, dim_v], from the warp's first value
-// on. Sizes are multiples of 8, so that what is inside is decided for eight keys or values at once, by the whole warp;
-// and one step leads from a place to the next: this is code that a block runs once, and waits for.
+// Calls f(accumulator element, its place in memory) for those that lie inside [dim_k, dim_v], from the warp's first
+// value on. Sizes are multiples of 8, so that what is inside is decided for eight keys or values at once, by the whole
+// warp; and one step leads from a place to the next: this is code that a block runs once, and waits for.
 template <int M, int N, class T, class F>
 __device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
                                                 const GatedDeltaStates& states, T* at, int first_value, int lane,

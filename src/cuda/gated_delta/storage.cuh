@@ -33,37 +33,39 @@ struct alignas(128) ChunkRecord {
   static constexpr int bytes = sizeof(squares) + (3 * chunk + 4) * 4;
 };
 
-// Lower triangular [32, 32] in fp32, blocks BlockPitch numbers apart. Rows of 20 numbers, so that the pairs that
-// fragments read fall on different banks.
-template <int BlockPitch>
+// Lower triangular [32, 32] in fp32: three blocks of 16x16, pieces of four numbers swizzled. Accumulators' pairs,
+// pieces of eight along rows, and a row of both diagonal blocks, which are 16 banks apart, each meet no bank twice.
 struct LowerSquare {
-  static constexpr int pitch = 20;
-  float data[(block_count - 1) * BlockPitch + 16 * pitch];
+  static constexpr int pitch = 16, block_pitch = 264;
+  float data[(block_count - 1) * block_pitch + 256];
 
-  __device__ __forceinline__ float* row(int block, int row16) { return data + block * BlockPitch + row16 * pitch; }
-};
-using Products = LowerSquare<320>;
-using Inverse = LowerSquare<328>;  // the diagonal blocks, which two half warps read at once, are 16 banks apart
-
-template <GatedDeltaPrepareConfig C>
-struct PrepareStorage {
-  using Keys = tile::PanelTile<chunk, C.dim_k>;
-  struct Head {  // a warp's, of the value head it is at
-    Inverse inverse;
-    float log_gate[chunk], beta[chunk];  // sums of the gate, in log2
-  };
-  union {  // K and Q are read once, into their products, before the first head begins
-    struct {
-      Keys k, q;
-      uint64_t full;  // mbarrier: they have come
-    } tiles;
-    Head head[C.warps];
-  };
-  Products keys, queries;  // K K^T, Q K^T
-  float key_norm[chunk], query_norm[chunk];
+  // Rows 8 further lie 8 pitches further, and so does an odd row after an even one.
+  __device__ __forceinline__ float* at(int block, int row16, int column) {
+    return data + block * block_pitch + row16 * pitch + (column ^ (row16 & 2) * 6);
+  }
 };
 
 // Tensor copies want 1024 bytes' alignment.
+template <GatedDeltaPrepareConfig C>
+struct alignas(1024) PrepareStorage {
+  using Keys = tile::PanelTile<chunk, C.dim_k>;
+  struct Head {  // a warp's, of the value head it is at
+    LowerSquare inverse;
+    float log_gate[chunk], beta[chunk];  // sums of the gate, in log2
+  };
+  union {  // K and Q are read once, into their products, before these are written
+    struct {
+      Keys k, q;
+    } tiles;
+    struct {
+      LowerSquare keys, queries;  // K K^T, Q K^T
+      Head head[C.warps];
+    } made;
+  };
+  float key_norm[chunk], query_norm[chunk];
+  uint64_t full;  // mbarrier: K and Q have come
+};
+
 template <GatedDeltaForwardConfig C>
 struct alignas(1024) ForwardStage {
   tile::PanelTile<chunk, C.dim_k> k, q;

@@ -38,6 +38,8 @@ template <GatedDeltaSummaryConfig C>
 __device__ __forceinline__ void summary(const GatedDeltaForwardParams& params) {
   static_assert(C.first.threads() == C.part.threads());
   extern __shared__ __align__(1024) char shared[];
+  ptx::let_next_kernel_start();
+  ptx::wait_for_kernel_before();
   const int heads_v = params.heads_k * params.group, blocks = max(params.value_blocks, params.summary_blocks);
   const int block = blockIdx.x % blocks, unit = blockIdx.x / blocks, head = unit % heads_v;
   const Part part = part_at(params, unit / heads_v, threadIdx.x & 31);

@@ -14,6 +14,7 @@ template <GatedDeltaWideConfig C>
 __device__ __forceinline__ void wide(const GatedDeltaForwardParams& params) {
   static_assert(C.wide.wide() && C.wide.block_v == 2 * C.narrow.block_v && C.wide.threads() == C.narrow.threads());
   extern __shared__ __align__(1024) char shared[];
+  wait_for_records(params);
   const int beyond = blockIdx.x - params.wide_units * params.wide_value_blocks;  // the wide blocks
   const int blocks = beyond < 0 ? params.wide_value_blocks : params.value_blocks;
   const int block = beyond < 0 ? blockIdx.x : beyond;
