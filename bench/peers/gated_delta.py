@@ -15,9 +15,9 @@ that there is and with errors; then the other 164 with mixed gates, this library
 
 Peers, each where it can be imported: this library under SM120's limits and under the card's own, with context
 parallelism exact and, by --decay-start or in the table, off and decay_start; flash-linear-attention (with
-FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton kernels); FlashQLA by its defaults and with the gates known when it
-decides on parts; FlashInfer. Packages whose pins clash run in
-processes of their own: --peers picks, --out gathers.
+FLA_DISABLE_BACKEND_DISPATCH=1, its own Triton kernels); FlashQLA, whose parts of a sequence are decided by default,
+with the gates known, and by its rule of lengths; FlashInfer. Packages whose pins clash run in processes of their own:
+--peers picks, --out gathers.
 
 flash-linear-attention compiles and tunes its kernels for each head layout. --compile has the layouts' kernels compiled
 side by side first; with TRITON_CACHE_DIR kept, a later run needs neither.
@@ -43,7 +43,7 @@ HEADS = [(16, 48), (2, 8), (16, 32), (16, 64), (4, 16), (8, 32), (8, 24), (16, 1
 LENGTHS = ["1x32768", "1x16384", "1x8192", "1x4096", "1x2048", "28672+4096", "24576+8192", "16384+16384", "8192+24576",
            "4096+28672", "12288+4096", "6144+2048", "4096+4096", "2048+6144", "1024+7168", "8192x4", "4096x8", "2048x4",
            "1024x8"]
-BRIEF = ("sm120", "fla", "flash-qla", "flash-qla-gates", "flashinfer")  # what the table has of the cases that are not in BARS
+BRIEF = ("sm120", "fla", "flash-qla", "flash-qla-gates", "flash-qla-rule", "flashinfer")  # what the table has of the cases that are not in BARS
 BARS = [((16, 48), "1x32768"), ((16, 48), "1x8192"), ((16, 48), "8192x4"), ((16, 32), "1x32768"),
         ((16, 64), "1x32768"), ((2, 8), "1x32768"), ((16, 48), "1024x8")]
 
@@ -196,6 +196,17 @@ def flash_qla_gates_call(x):
                                                          chunk_size=CHUNK_SIZE, g=x["g"]))
 
 
+def flash_qla_rule_call(x):
+    """With the rule by lengths alone that its earlier releases had, and this one has for cards that it does not know."""
+    from flash_qla.ops.gated_delta_rule.chunk import CHUNK_SIZE
+    from flash_qla.ops.gated_delta_rule.chunk.cp import context
+    chunks = [-(-length // CHUNK_SIZE) for length in x["lengths"]]
+    divide, longest = context._heuristic_intra_cp(chunks, x["v"].shape[2], False)
+    parts = (context._build_intra_cp_context(x["cu_seqlens"], CHUNK_SIZE, chunks, longest) if divide else
+             context.FlashQLACPContext(cu_seqlens=x["cu_seqlens"]))
+    return flash_qla_call(x, cp_context=parts)
+
+
 def flashinfer_call(x):
     from flashinfer.gdn_prefill import chunk_gated_delta_rule
     alpha, state = x["g"][0].exp(), x["state"].transpose(2, 3).contiguous()  # it takes exp(g) and [V, K]
@@ -215,7 +226,7 @@ def peers_of(options):
     known["fla"] = lambda: fla_recurrent_call if options.cases == "decode" else fla_call
     if options.cases != "decode":
         known["flash-qla"], known["flash-qla-gates"] = lambda: flash_qla_call, lambda: flash_qla_gates_call
-        known["flashinfer"] = lambda: flashinfer_call
+        known["flash-qla-rule"], known["flashinfer"] = lambda: flash_qla_rule_call, lambda: flashinfer_call
     wanted = options.peers.split(",") if options.peers else list(known)
     return {name: known[name]() for name in wanted if name in known}
 

@@ -29,6 +29,7 @@ _NAMES = {
     "fla": "flash-linear-attention",
     "flash-qla": "FlashQLA",
     "flash-qla-gates": "FlashQLA, gates known",
+    "flash-qla-rule": "FlashQLA, rule of lengths",
     "flash_qla": "FlashQLA",
     "flashinfer": "FlashInfer",
 }
