@@ -43,7 +43,8 @@ HEADS = [(16, 48), (2, 8), (16, 32), (16, 64), (4, 16), (8, 32), (8, 24), (16, 1
 LENGTHS = ["1x32768", "1x16384", "1x8192", "1x4096", "1x2048", "28672+4096", "24576+8192", "16384+16384", "8192+24576",
            "4096+28672", "12288+4096", "6144+2048", "4096+4096", "2048+6144", "1024+7168", "8192x4", "4096x8", "2048x4",
            "1024x8"]
-BRIEF = ("sm120", "fla", "flash-qla", "flash-qla-gates", "flash-qla-rule", "flashinfer")  # what the table has of the cases that are not in BARS
+# What the table has of the cases that are not in BARS.
+BRIEF = ("sm120", "fla", "flash-qla", "flash-qla-gates", "flash-qla-rule", "flashinfer")
 BARS = [((16, 48), "1x32768"), ((16, 48), "1x8192"), ((16, 48), "8192x4"), ((16, 32), "1x32768"),
         ((16, 64), "1x32768"), ((2, 8), "1x32768"), ((16, 48), "1024x8")]
 

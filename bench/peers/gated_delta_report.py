@@ -220,8 +220,8 @@ def main():
         " ms. Published: gated-delta-published.tsv. Ratios are how many times as long the other takes, mixed gates. SM120's"
         " limits unless said.\n",
         "FlashQLA runs a sequence in parts: as it decides by default, with the gates known beforehand, or by its earlier"
-        " releases' rule of lengths. In its parts a head that decays to e^-10 starts from nothing; `exact` here leaves out"
-        " nothing.\n",
+        " releases' rule of lengths. A head that decays to e^-10 within a part starts the next from nothing; `exact` here"
+        " does so from e^-104 on, less than fp32 holds.\n",
         "".join(f"- {fact}\n" for fact in facts),
         reasons(prefill),
         table(ratio_rows(prefill)),
