@@ -21,9 +21,6 @@ from .workloads import delta_flops
 _NAMES = {
     "sm120": OURS,
     "native": "flashdelta, card's own limits",
-    "sm120-off": "flashdelta, off",
-    "sm120-decay": "flashdelta, decay_start",
-    "native-decay": "flashdelta, card's own limits, decay_start",
     "fa2": "FlashAttention-2",
     "cudnn": "cuDNN (wgmma)",
     "fla": "flash-linear-attention",
@@ -94,7 +91,8 @@ def _gated_delta(lines: list[dict[str, Any]], known: _Published) -> Iterator[Row
     cases: dict[tuple[str, str], dict[str, float]] = {}
     for line in lines:
         if "heads" in line and " of " not in line["lengths"] and line.get("gates") == "mixed":
-            cases.setdefault((line["heads"], line["lengths"]), {}).update(line["ms"])
+            ms = {who: t for who, t in line["ms"].items() if not who.startswith(("sm120-", "native"))}
+            cases.setdefault((line["heads"], line["lengths"]), {}).update(ms)
     for (heads, lengths), ms in cases.items():
         flops = delta_flops(_tokens(lengths), int(heads.split("/")[1]), 128, 128)
         times = _times(ms) | _times(known.get((heads, lengths), {}), ", published")
