@@ -94,8 +94,7 @@ TEST(Forecast, GatedDeltaOnAnH200) {
       EXPECT_LT(f.composed_seconds, f.seconds) << m.heads_v << " heads";
     }
     EXPECT_EQ(f.parts_exact > 1, m.composed) << m.heads_v;
-    EXPECT_NEAR(f.seconds * 1e3 / m.ms, 1, 0.15)
-        << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
+    EXPECT_NEAR(f.seconds * 1e3 / m.ms, 1, 0.15) << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
     for (const Forecast::Limit& limit : f.limits) EXPECT_LE(limit.share, 1) << limit.name;
   }
 }
