@@ -76,6 +76,20 @@ GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, int64_t sequences, int
   return gated_delta_parts(p, kernels, sm_count);
 }
 
+// Three warps a block where four would take a key head's value heads in as many turns.
+TEST(GatedDeltaPreparation, FewestTurnsThenFewestWarps) {
+  for (const auto& [group, warps] : {std::pair{1, 3}, {2, 3}, {3, 3}, {4, 4}, {5, 3}, {6, 3}, {8, 4}, {9, 3}}) {
+    GatedDeltaProblem p;
+    p.q.dtype = FLASHDELTA_BF16;
+    p.dim_k = p.dim_v = 128;
+    p.heads_k = 2, p.heads_v = 2 * group;
+    p.sequences = 1, p.tokens = p.max_tokens = 4096;
+    GatedDeltaKernels kernels;
+    ASSERT_TRUE(choose_gated_delta_kernels(p, *parse_arch("sm120"), &kernels).ok());
+    EXPECT_EQ(kernels.prepare->config.warps, warps) << group << " value heads a key head";
+  }
+}
+
 TEST(GatedDeltaAhead, WhereIdleMultiprocessorsKeepAhead) {
   constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF, decay_start = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
   for (auto parallel : {off, FLASHDELTA_CONTEXT_PARALLEL_EXACT}) {

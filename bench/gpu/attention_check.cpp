@@ -1,10 +1,8 @@
 // Runs every attention forward kernel that this build has machine code for, on the card at hand, below the library.
 //
 //   attention_check check            hostile shapes against float64; exits 1 on an error beyond tolerance
-//   attention_check reduced          a few small shapes for every row of every table of attention, for
-//   compute-sanitizer attention_check time [RUNS]      benchmark shapes: TFLOP/s held to SM120's residency, and not;
-//   error of sampled
-//                                    rows
+//   attention_check reduced          a few small shapes for every row of every table of attention, for a sanitizer
+//   attention_check time [RUNS]      benchmark shapes: TFLOP/s held to SM120's residency, and not; sampled rows' error
 //   attention_check time RUNS HEADS  the same with HEADS heads in flight, not as many as the host would have
 #include <cuda_runtime_api.h>
 

@@ -8,7 +8,7 @@
 //     residency and not, and errors
 //
 //   gated_delta_check kernels [RUNS [SHAPE]]
-//     each kernel's median alone, for all shapes or the one of that number, from 0
+//     each kernel's median alone, for these shapes or the one of that number, from 0
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -239,25 +239,29 @@ int check(Device& device) {
   return failures != 0;
 }
 
+std::vector<Shape> benchmark_shapes() {
+  return {{16, 3, {32768}},
+          {16, 3, {8192}},
+          {16, 3, {8192, 8192, 8192, 8192}},
+          {16, 2, {32768}},
+          {16, 4, {32768}},
+          {2, 4, {32768}},
+          {16, 3, std::vector<int>(8, 1024)},
+          {2, 4, {4096}},
+          {2, 4, {28672, 4096}},
+          {4, 4, {32768}},
+          {4, 1, {32768}},
+          {16, 3, {1024}},
+          {2, 4, {512}}};
+}
+
 int time_all(Device& device, int runs, size_t count) {
-  const Shape shapes[] = {{16, 3, {32768}},
-                          {16, 3, {8192}},
-                          {16, 3, {8192, 8192, 8192, 8192}},
-                          {16, 2, {32768}},
-                          {16, 4, {32768}},
-                          {2, 4, {32768}},
-                          {16, 3, std::vector<int>(8, 1024)},
-                          {2, 4, {4096}},
-                          {2, 4, {28672, 4096}},
-                          {4, 4, {32768}},
-                          {4, 1, {32768}},
-                          {16, 3, {1024}},
-                          {2, 4, {512}}};
   std::printf("%-12s %-10s %-9s | held to SM120's residency: %9s %9s %11s | free: %9s %11s | %9s %9s\n", "heads",
               "lengths", "gates", "off", "exact", "decay_start", "exact", "decay_start", "o", "state");
   const ArchProfile& sm120 = *parse_arch("sm120");
   const ArchProfile& own = *device.info().arch;
-  for (Shape s : std::span(shapes).first(std::min(count, std::size(shapes)))) {
+  const std::vector<Shape> shapes = benchmark_shapes();
+  for (Shape s : std::span(shapes).first(std::min(count, shapes.size()))) {
     for (Gates gates : {Gates::mixed, Gates::decaying, Gates::zero}) {
       s.gates = gates;
       const Problem problem(s, 7);
@@ -283,10 +287,8 @@ int time_all(Device& device, int runs, size_t count) {
 }
 
 int time_kernels(Device& device, int runs, size_t only) {
-  const Shape shapes[] = {{16, 3, {32768}}, {16, 3, {8192}}, {16, 3, {8192, 8192, 8192, 8192}},  {16, 2, {32768}},
-                          {16, 4, {32768}}, {2, 4, {32768}}, {16, 3, std::vector<int>(8, 1024)}, {2, 4, {4096}},
-                          {4, 4, {32768}},  {4, 1, {32768}}};
-  for (size_t i = 0; i < std::size(shapes); i++) {
+  const std::vector<Shape> shapes = benchmark_shapes();
+  for (size_t i = 0; i < shapes.size(); i++) {
     if (only != SIZE_MAX && only != i) continue;
     Shape s = shapes[i];
     for (auto parallel : {FLASHDELTA_CONTEXT_PARALLEL_OFF, FLASHDELTA_CONTEXT_PARALLEL_EXACT,

@@ -1,6 +1,7 @@
 #include "device/gated_delta_forward.hpp"
 
 #include <limits>
+#include <tuple>
 
 #include "device/alignment.hpp"
 #include "device/attention_forward.hpp"
@@ -36,42 +37,32 @@ const Row* with_forward(const Row (&rows)[N], const GatedDeltaForwardConfig& for
   return nullptr;
 }
 
-// Rows that hold the key size as well: of a chunk's preparation, the one whose warps take a key head's value heads in
-// fewer turns, else the one with fewer warps, of which more blocks fit an SM.
-template <class Row>
-bool suits_better(const Row& row, const Row& best, const GatedDeltaProblem& p) {
-  if constexpr (std::is_same_v<Row, GatedDeltaRow<GatedDeltaPrepareConfig>>) {
-    const auto turns = [&](const Row& r) { return ceil_div(p.group(), r.config.warps); };
-    if (turns(row) != turns(best)) return turns(row) < turns(best);
-    return row.config.warps < best.config.warps;
-  }
-  return false;
-}
-
-// The row of a table that holds the key size with the least padding.
+// The row of a table that holds the key size with the least padding. Of the preparation there are several: the one
+// whose warps take a key head's value heads in fewer turns, else the one with fewer warps, of which more blocks fit an
+// SM.
 template <class Row, size_t N>
 const Row* choose(const Row (&rows)[N], const GatedDeltaProblem& p, const ArchProfile& arch) {
+  const auto rank = [&](const Row& row) {
+    return std::tuple(row.config.dim_k, ceil_div(p.group(), row.config.warps), row.config.warps);
+  };
   const Row* best = nullptr;
   for (const Row& row : rows) {
     if (!is_element(row.config.element, p.q.dtype) || row.config.dim_k < p.dim_k) continue;
     if (row.config.shared_bytes() > arch.shared_bytes_block) continue;
-    const bool as_well = best != nullptr && row.config.dim_k == best->config.dim_k;
-    if (best == nullptr || row.config.dim_k < best->config.dim_k || (as_well && suits_better(row, *best, p)))
-      best = &row;
+    if (best == nullptr || rank(row) < rank(*best)) best = &row;
   }
   return best;
 }
 
-template <class Row>
-std::string kernel_name(const Row& row) {
-  return kernel_entry(row.name);
-}
+// A call's later kernels wait for the one before them by themselves, so that they, and their blocks where there is
+// room, may be there when that ends.
+constexpr bool kBesidePrevious = true;
 
 template <class Row, class Params>
 Status launch(Device& device, const ArchProfile& arch, const Row& row, int64_t count, const Params& params,
               std::span<const Region> regions, void* stream, bool beside_previous = false) {
   if (count == 0) return {};
-  const std::string kernel = kernel_name(row);
+  const std::string kernel = kernel_entry(row.name);
   KernelLaunch out;
   out.kernel = kernel;
   out.grid = {static_cast<uint32_t>(count), 1, 1};
@@ -155,16 +146,16 @@ Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchPr
 Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p) {
   GatedDeltaKernels kernels;
   FLASHDELTA_RETURN_IF_ERROR(choose_gated_delta_kernels(p, arch, &kernels));
-  if (kernels.recurrent != nullptr) return device.prepare(kernel_name(*kernels.recurrent));
+  if (kernels.recurrent != nullptr) return device.prepare(kernel_entry(kernels.recurrent->name));
   const GatedDeltaParts parts = gated_delta_parts(p, kernels, device.info().sm_count);
   const bool ahead = parts.ahead_blocks > 0;
-  FLASHDELTA_RETURN_IF_ERROR(device.prepare(ahead ? kernel_name(*kernels.ahead) : kernel_name(*kernels.prepare)));
-  if (parts.wide_units > 0) return device.prepare(kernel_name(*kernels.wide));
+  FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(ahead ? kernels.ahead->name : kernels.prepare->name)));
+  if (parts.wide_units > 0) return device.prepare(kernel_entry(kernels.wide->name));
   if (parts.composed()) {
-    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.summary)));
-    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_name(*kernels.scan)));
+    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(kernels.summary->name)));
+    FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(kernels.scan->name)));
   }
-  return device.prepare(kernel_name(*kernels.forward));
+  return device.prepare(kernel_entry(kernels.forward->name));
 }
 
 Status gated_delta_forward_on(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, void* workspace,
@@ -181,17 +172,15 @@ namespace {
 Status compose(Device& device, const ArchProfile& arch, const GatedDeltaProblem& p, const GatedDeltaKernels& kernels,
                int64_t numbers, const GatedDeltaForwardParams& params, const GatedDeltaWorkspace& layout,
                void* stream) {
-  // Each waits for the one before it, so that it may be there, and its blocks where there is room, when that ends.
-  constexpr bool beside_previous = true;
   const std::vector<Region> summary =
       regions_for(device, [&] { return gated_delta_summary_regions(p, params.records, layout); });
   const int64_t blocks = std::max(params.value_blocks, params.summary_blocks);
   FLASHDELTA_RETURN_IF_ERROR(
-      launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream, beside_previous));
+      launch(device, arch, *kernels.summary, numbers * p.heads_v * blocks, params, summary, stream, kBesidePrevious));
   const std::vector<Region> scan =
       regions_for(device, [&] { return gated_delta_scan_regions(p, params.records, layout); });
   const int64_t slices = p.dim_v / GatedDeltaScanConfig::columns;
-  return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream, beside_previous);
+  return launch(device, arch, *kernels.scan, p.sequences * p.heads_v * slices, params, scan, stream, kBesidePrevious);
 }
 
 }  // namespace
@@ -227,9 +216,9 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
   if (parts.wide_units > 0) {
     const int64_t narrow_units = p.sequences * p.heads_v * parts.most - parts.wide_units;
     count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
-    return launch(device, arch, *kernels.wide, count, params, regions, stream, true);
+    return launch(device, arch, *kernels.wide, count, params, regions, stream, kBesidePrevious);
   }
-  return launch(device, arch, *kernels.forward, count, params, regions, stream, true);
+  return launch(device, arch, *kernels.forward, count, params, regions, stream, kBesidePrevious);
 }
 
 }  // namespace flashdelta

@@ -243,20 +243,19 @@ class Prepare {
     }
   };
 
+  static __device__ __forceinline__ void load_4(float* to, const float* from) {
+    const float4 x = *reinterpret_cast<const float4*>(from);
+    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+  }
+
   static __device__ __forceinline__ void load_8(float (&to)[8], const float* from) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-      const float4 x = *reinterpret_cast<const float4*>(from + i);
-      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
-    }
+    for (int i = 0; i < 8; i += 4) load_4(to + i, from + i);
   }
 
   static __device__ __forceinline__ void load_8(float (&to)[8], LowerSquare& from, const Piece& at) {
 #pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-      const float4 x = *reinterpret_cast<const float4*>(from.at(at.block, at.row16, at.half * 8 + i));
-      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
-    }
+    for (int i = 0; i < 8; i += 4) load_4(to + i, from.at(at.block, at.row16, at.half * 8 + i));
   }
 
   static __device__ __forceinline__ void store_8(char* to, const float (&x)[8]) {
