@@ -98,6 +98,13 @@ nlohmann::ordered_json predict_json(const PredictOptions& options, const PlanReq
       if (f.composed_chunks > 0) {
         forecasts.back()["composed"] = {{"chunks", f.composed_chunks}, {"ms", f.composed_seconds * 1e3}};
       }
+      forecasts.back()["ranges"] = nullptr;
+      if (f.ranges > 0) {
+        forecasts.back()["ranges"] = {{"count", f.ranges},
+                                      {"chunks", f.range_chunks},
+                                      {"early_chunks", f.early_chunks},
+                                      {"ms", f.range_seconds * 1e3}};
+      }
     }
   }
   return forecasts;
@@ -132,8 +139,14 @@ std::string predict_table(const nlohmann::ordered_json& forecasts) {
                        exact)
                  : fmt::format("exact: {} of {} chunks, their states composed, at most {:.3f} ms; ", exact,
                                composed["chunks"].get<int64_t>(), composed["ms"].get<double>());
-    table +=
-        fmt::format("decay_start: at most {} where its gates allow them\n", f["most_parts"]["decay_start"].get<int>());
+    const nlohmann::ordered_json& ranges = f["ranges"];
+    table += ranges.is_null() ? fmt::format("decay_start: at most {} where its gates allow them\n",
+                                            f["most_parts"]["decay_start"].get<int>())
+                              : fmt::format(
+                                    "decay_start: {} ranges of {} chunks, {:.3f} ms where gates let each start "
+                                    "{} chunks early\n",
+                                    ranges["count"].get<int64_t>(), ranges["chunks"].get<int64_t>(),
+                                    ranges["ms"].get<double>(), ranges["early_chunks"].get<int64_t>());
   }
   return table;
 }

@@ -99,6 +99,30 @@ TEST(Forecast, GatedDeltaOnAnH200) {
   }
 }
 
+// The same under decay_start, all gates decaying (docs/gated-delta-gpu.md).
+TEST(Forecast, RangesOnAnH200) {
+  const struct {
+    int64_t heads_k, heads_v, batch, seqlen, ranges;
+    double ms;
+  } measured[] = {{16, 48, 1, 32768, 44, 0.633}, {16, 48, 1, 8192, 44, 0.187},  {16, 48, 4, 8192, 44, 0.640},
+                  {16, 32, 1, 32768, 66, 0.464}, {16, 64, 1, 32768, 33, 0.814}, {16, 48, 1, 128, 0, 0}};
+  for (const auto& m : measured) {
+    Forecast f;
+    const GatedDeltaForecastRequest request{.arch = parse_arch("sm120"),
+                                            .dim_k = 128,
+                                            .dim_v = 128,
+                                            .batch = m.batch,
+                                            .heads_k = m.heads_k,
+                                            .heads_v = m.heads_v,
+                                            .seqlen = m.seqlen};
+    const Status status = forecast_gated_delta(*find_device("h200"), request, &f);
+    ASSERT_TRUE(status.ok()) << status.message;
+    EXPECT_EQ(f.ranges, m.ranges);
+    if (m.ranges == 0) continue;
+    EXPECT_NEAR(f.range_seconds * 1e3 / m.ms, 1, 0.2) << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;
+  }
+}
+
 // The recurrent kernel, [K, V], ms (bench/results/h200/gated-delta-decode.md): the last two as it is, the others in
 // blocks of 8 warps, on which and on [V, K] one constant was fitted.
 TEST(Forecast, FewTokensOfTheGatedDeltaRuleOnAnH200) {

@@ -1,5 +1,5 @@
 // Blocks of 128 value columns on the emulator: against the float64 recurrence, and bit for bit what narrow blocks give,
-// in every mix of the two and where parts of a sequence go on over the next.
+// in every mix of the two. emulator_gated_delta_ranges_test.cpp has those that walk.
 #include "emulator_gated_delta_expect.hpp"
 
 namespace flashdelta::test {
@@ -21,20 +21,19 @@ double strong(int64_t) { return -4; }  // a chunk leaves nothing
 // Every other head resets now and then, the others hardly fade.
 double resets(int64_t i) { return i % 2 == 0 && i / 2 % 37 == 20 ? -INFINITY : -0.01; }
 
-GatedDeltaParts in_parts(int most, int64_t wide_units) {
+GatedDeltaParts wide_blocks(int64_t units) {
   GatedDeltaParts parts;
-  parts.most = most;
-  parts.wide_units = wide_units;
+  parts.wide_units = units;
   return parts;
 }
 
-// Right in wide blocks, and the same bits in narrow ones. most: parts of a sequence.
-void expect_wide(const Options& x, Gate gate, int most = 1, uint32_t seed = 1) {
-  const int64_t units = static_cast<int64_t>(x.lengths.size()) * x.heads_k * x.group * most;
+// Right in wide blocks, and the same bits in narrow ones.
+void expect_wide(const Options& x, Gate gate, uint32_t seed = 1) {
+  const int64_t units = static_cast<int64_t>(x.lengths.size()) * x.heads_k * x.group;
   Call wide(x), narrow(x);
   for (Call* call : {&wide, &narrow}) call->g.refill([&](int64_t i) { return gate(i); });
-  expect_right_on_emulator(wide, seed, 1, in_parts(most, units));
-  EXPECT_EQ(outputs(wide, seed, in_parts(most, units)), outputs(narrow, seed, in_parts(most, 0)));
+  expect_right_on_emulator(wide, seed, 1, wide_blocks(units));
+  EXPECT_EQ(outputs(wide, seed, wide_blocks(units)), outputs(narrow, seed, wide_blocks(0)));
 }
 
 TEST_F(EmulatorGatedDeltaWide, GatesOfEveryKind) {
@@ -51,7 +50,7 @@ TEST_F(EmulatorGatedDeltaWide, HeadSizesAndGroups) {
     Options x;
     x.heads_k = shape.heads_k, x.group = shape.group, x.dim_k = shape.dim_k, x.dim_v = shape.dim_v;
     x.lengths = {37, 1, 64};
-    expect_wide(x, resets, 1, 3);
+    expect_wide(x, resets, 3);
   }
 }
 
@@ -60,28 +59,13 @@ TEST_F(EmulatorGatedDeltaWide, AnyMixGivesTheSameBits) {
   x.dim_v = 200;
   x.group = 2;
   Call narrow(x);
-  const std::vector<uint8_t> expected = outputs(narrow, 1, in_parts(1, 0));
+  const std::vector<uint8_t> expected = outputs(narrow, 1, wide_blocks(0));
   for (int64_t units : {1, 3, 7, 8}) {
     for (uint32_t seed : {0u, 5u}) {
       Call call(x);
-      EXPECT_EQ(outputs(call, seed, in_parts(1, units)), expected) << units;
+      EXPECT_EQ(outputs(call, seed, wide_blocks(units)), expected) << units;
     }
   }
-}
-
-// Where nothing is left of a state every part has a block; where it does not fade the blocks of two parts share the
-// range; some heads of one kind and some of the other.
-TEST_F(EmulatorGatedDeltaWide, PartsOfASequence) {
-  Options x = options();
-  x.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
-  x.lengths = {800, 100, 0, 33};
-  x.group = 2;
-  const auto some = [](int64_t i) { return i % 2 == 0 ? -0.4 : 0.0; };
-  const auto late = [](int64_t i) { return i / 2 > 500 ? -0.4 : -0.001; };  // the first parts go on, the others do not
-  for (Gate gate : {Gate{none}, Gate{strong}, Gate{some}, Gate{late}}) expect_wide(x, gate, 5);
-  x.dim_v = 200;
-  x.lengths = {400};
-  for (Gate gate : {Gate{some}, Gate{late}}) expect_wide(x, gate, 3);
 }
 
 TEST_F(EmulatorGatedDeltaWide, StatesInEveryForm) {
@@ -107,41 +91,32 @@ TEST_F(EmulatorGatedDeltaWide, PoolsSkipsAndPlace) {
   x = options();
   x.in_place = true;
   Call call(x);
-  expect_right_on_emulator(call, 1, 1, in_parts(1, 4));
+  expect_right_on_emulator(call, 1, 1, wide_blocks(4));
 }
 
 TEST_F(EmulatorGatedDeltaWide, WithoutATensorEngine) {
   Options x = options();
   x.dim_k = 72;
   Call engine(x), none(x);
-  EXPECT_EQ(outputs(engine, 1, in_parts(1, 4)), outputs(none, 1, in_parts(1, 4), "sm89"));
-}
-
-// ---- What the plan offers ----
-
-GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, int64_t batch, int64_t tokens, int sm_count,
-                        flashdelta_context_parallel parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF,
-                        flashdelta_dtype dtype = FLASHDELTA_BF16) {
-  GatedDeltaProblem p;
-  p.q.dtype = p.o.dtype = dtype;
-  p.dim_k = p.dim_v = 128;
-  p.heads_k = heads_k, p.heads_v = heads_v;
-  p.sequences = batch;
-  p.tokens = p.max_tokens = tokens;
-  p.context_parallel = parallel;
-  p.decay_threshold = -9;
-  GatedDeltaKernels kernels;
-  EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch("sm120"), &kernels).ok());
-  return gated_delta_parts(p, kernels, sm_count);
+  EXPECT_EQ(outputs(engine, 1, wide_blocks(4)), outputs(none, 1, wide_blocks(4), "sm89"));
 }
 
 TEST(GatedDeltaWideBlocks, WhereBlocksAreMany) {
-  EXPECT_EQ(planned(16, 48, 1, 32768, 132).wide_units, 0);   // 96 narrow blocks have a place each
-  EXPECT_EQ(planned(16, 48, 4, 8192, 132).wide_units, 132);  // a round, and narrow blocks in the second
-  EXPECT_EQ(planned(16, 48, 8, 1024, 132).wide_units, 384);
-  EXPECT_EQ(planned(16, 48, 8, 1024, 132, FLASHDELTA_CONTEXT_PARALLEL_OFF, FLASHDELTA_FP16).wide_units, 0);
-  const GatedDeltaParts early = planned(16, 48, 1, 32768, 132, FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
-  EXPECT_EQ(early.wide_units, 48 * early.most);
+  const auto planned = [](int64_t batch, int64_t tokens) {
+    GatedDeltaProblem p;
+    p.q.dtype = p.o.dtype = FLASHDELTA_BF16;
+    p.dim_k = p.dim_v = 128;
+    p.heads_k = 16, p.heads_v = 48;
+    p.sequences = batch;
+    p.tokens = p.max_tokens = tokens;
+    p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+    GatedDeltaKernels kernels;
+    EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch("sm120"), &kernels).ok());
+    return gated_delta_parts(p, kernels, 132);
+  };
+  EXPECT_FALSE(planned(1, 32768).wide());       // 96 narrow blocks have a place each
+  EXPECT_EQ(planned(4, 8192).wide_units, 132);  // a round, and narrow blocks in the second
+  EXPECT_EQ(planned(4, 8192).ranges, 0);
 }
 
 }  // namespace

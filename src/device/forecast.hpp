@@ -38,6 +38,10 @@ struct Forecast {
   // Where exact composes states, which asks for no gates: chunks of a part, and the time where no state fades; else 0.
   int64_t composed_chunks = 0;
   double composed_seconds = 0;
+  // Where decay_start cuts all key heads' chunks in ranges, a block each, not sequences in parts: how many there are,
+  // chunks of each, those that gates of usual strength have it start early, and the time then; else 0.
+  int64_t ranges = 0, range_chunks = 0, early_chunks = 0;
+  double range_seconds = 0;
   // Blocks that prepare chunks on idle SMs while the sequential kernel runs; 0: they are prepared before it.
   int ahead_blocks = 0;
 };

@@ -126,7 +126,9 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
     return gated_delta_parts(shape, kernels, device.sm_count);
   };
   const GatedDeltaParts whole = parts(FLASHDELTA_CONTEXT_PARALLEL_OFF);
-  const int64_t wide_units = whole.wide_units;
+  const GatedDeltaParts cut = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START);
+  const int64_t units = request.batch * request.heads_v;
+  const int64_t wide_units = whole.ranges > 0 ? units : whole.wide_units;
   const GatedDeltaForwardConfig& config = kernels.forward->config;
   const int64_t group = request.heads_v / request.heads_k;
   const auto value_blocks = [&](const GatedDeltaForwardConfig& c) { return ceil_div(request.dim_v, c.block_v); };
@@ -150,7 +152,7 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   };
   Work narrow, wide;
   FLASHDELTA_RETURN_IF_ERROR(work_of(config, &narrow));
-  if (wide_units > 0) FLASHDELTA_RETURN_IF_ERROR(work_of(kernels.wide->config.wide, &wide));
+  if (wide_units > 0 || cut.ranges > 0) FLASHDELTA_RETURN_IF_ERROR(work_of(kernels.wide->config.wide, &wide));
   const Cycles& prepare = narrow.prepare;
 
   const double hertz = *device.clock_ghz() * 1e9;
@@ -164,23 +166,25 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
                values = heads_v * tokens * static_cast<double>(request.dim_v) * 4;
   const double preparation = std::max(heads_k * chunks / device.sm_count * prepare.total() / kPreparationBusy / hertz,
                                       (keys + records + heads_v * tokens * 8) / rate);
-  const int64_t units = request.batch * request.heads_v;
   const int64_t wide_blocks = wide_units > 0 ? wide_units * value_blocks(kernels.wide->config.wide) : 0;
-  const int64_t narrow_blocks = (units - wide_units) * value_blocks(config), blocks = wide_blocks + narrow_blocks;
+  const int64_t narrow_blocks = (units - wide_units) * value_blocks(config);
+  const int64_t blocks =
+      whole.ranges > 0 ? whole.ranges * group * value_blocks(kernels.wide->config.wide) : wide_blocks + narrow_blocks;
   const int64_t resident =
       resident_blocks(*request.arch, config.shared_bytes(), config.threads(), kernels.forward->register_ceiling);
   const int64_t places = device.sm_count * std::max<int64_t>(resident, 1);
   const auto sharing = static_cast<double>(std::min(resident, ceil_div(blocks, device.sm_count)));
-  // The cycles that a chunk takes in all of so many blocks' rounds.
-  const auto rounds = [&](int64_t blocks_of_a_width, const Cycles& step) {
-    const double one = std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
-    return static_cast<double>(ceil_div(blocks_of_a_width, places)) * one;
+  const auto step_cycles = [&](const Cycles& step) {
+    return std::max(step.total() * std::max(sharing, 1.0), step.total() + kStepCycles);
   };
-  const double cycles = rounds(narrow_blocks, narrow.step) + (wide_units > 0 ? rounds(wide_blocks, wide.step) : 0);
+  // Sequences one after another in a place.
+  const int64_t narrow_rounds = ceil_div(narrow_blocks, places);
+  const int64_t wide_rounds =
+      whole.ranges > 0 ? ceil_div(request.batch * request.heads_k, whole.ranges) : ceil_div(wide_blocks, places);
+  const double cycles = static_cast<double>(narrow_rounds) * step_cycles(narrow.step) +
+                        (wide_rounds > 0 ? static_cast<double>(wide_rounds) * step_cycles(wide.step) : 0);
   const double states = heads_v * static_cast<double>(request.dim_k * request.dim_v) * 8;  // in fp32, read and written
-  const double starts =
-      kBlockSeconds * static_cast<double>(ceil_div(narrow_blocks, places) + ceil_div(wide_blocks, places)) +
-      states / rate;
+  const double starts = kBlockSeconds * static_cast<double>(narrow_rounds + wide_rounds) + states / rate;
   const double sequential = std::max(chunks * cycles / hertz + starts, (keys + records + values + states) / rate);
   const double memory = (2 * keys + 2 * records + values + states) / rate;
   const int ahead = whole.ahead_blocks;
@@ -198,7 +202,15 @@ Status forecast_gated_delta(const DeviceProfile& device, const GatedDeltaForecas
   forecast->ahead_blocks = ahead;
   const GatedDeltaParts exact = parts(FLASHDELTA_CONTEXT_PARALLEL_EXACT);
   forecast->parts_exact = exact.most;
-  forecast->parts_decay_start = parts(FLASHDELTA_CONTEXT_PARALLEL_DECAY_START).most;
+  forecast->parts_decay_start = cut.most;
+  if (cut.ranges > 0 && cut.least_piece != GatedDeltaParts::kWholeSequences) {
+    forecast->ranges = cut.ranges;
+    forecast->range_chunks = ceil_div(gated_delta_line(shape), cut.ranges);
+    forecast->early_chunks = cut.least_piece;
+    const double time = static_cast<double>(forecast->range_chunks + forecast->early_chunks) * step_cycles(wide.step);
+    forecast->range_seconds =
+        preparation + std::max(time / hertz + kBlockSeconds, (keys + records + values + states) / rate);
+  }
   if (exact.composed()) {
     forecast->composed_chunks = exact.chunks;
     forecast->composed_seconds = preparation + exact.time * sequential;

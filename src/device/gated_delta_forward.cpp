@@ -135,6 +135,10 @@ int64_t gated_delta_chunk_slots(const GatedDeltaProblem& p) {
   return p.sequences == 0 ? 0 : p.tokens / gated_delta_chunk + p.sequences;
 }
 
+int64_t gated_delta_line(const GatedDeltaProblem& p) {
+  return (gated_delta_chunk_slots(p) + p.sequences * gated_delta_sequence_chunks) * p.heads_k;
+}
+
 Status gated_delta_forward_workspace_on(const GatedDeltaProblem& p, const ArchProfile& arch, int sm_count,
                                         size_t* bytes) {
   GatedDeltaKernels kernels;
@@ -150,7 +154,7 @@ Status prepare_gated_delta_forward(Device& device, const ArchProfile& arch, cons
   const GatedDeltaParts parts = gated_delta_parts(p, kernels, device.info().sm_count);
   const bool ahead = parts.ahead_blocks > 0;
   FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(ahead ? kernels.ahead->name : kernels.prepare->name)));
-  if (parts.wide_units > 0) return device.prepare(kernel_entry(kernels.wide->name));
+  if (parts.wide()) return device.prepare(kernel_entry(kernels.wide->name));
   if (parts.composed()) {
     FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(kernels.summary->name)));
     FLASHDELTA_RETURN_IF_ERROR(device.prepare(kernel_entry(kernels.scan->name)));
@@ -213,9 +217,10 @@ Status gated_delta_forward_in_parts(Device& device, const ArchProfile& arch, con
   }
   const std::vector<Region> regions =
       regions_for(device, [&] { return gated_delta_forward_regions(p, workspace, layout); });
-  if (parts.wide_units > 0) {
-    const int64_t narrow_units = p.sequences * p.heads_v * parts.most - parts.wide_units;
-    count = parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
+  if (parts.wide()) {
+    const int64_t narrow_units = p.sequences * p.heads_v - parts.wide_units;
+    count = parts.ranges > 0 ? parts.ranges * p.group() * params.wide_value_blocks
+                             : parts.wide_units * params.wide_value_blocks + narrow_units * params.value_blocks;
     return launch(device, arch, *kernels.wide, count, params, regions, stream, kBesidePrevious);
   }
   return launch(device, arch, *kernels.forward, count, params, regions, stream, kBesidePrevious);

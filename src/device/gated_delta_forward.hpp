@@ -49,6 +49,9 @@ inline constexpr int64_t gated_delta_record_bytes = [] {
 // Chunks that the workspace has room for: those there are, and up to one more a packed sequence.
 int64_t gated_delta_chunk_slots(const GatedDeltaProblem& problem);
 
+// What the ranges of wide blocks divide (cuda/gated_delta/ranges.cuh): all key heads' chunks, and their states.
+int64_t gated_delta_line(const GatedDeltaProblem& problem);
+
 // What of a call runs side by side: the parts that its sequences may be cut into, or preparation and forward kernel.
 struct GatedDeltaParts {
   int most = 1;  // of one sequence
@@ -56,14 +59,20 @@ struct GatedDeltaParts {
   // the part before goes on (segments.cuh).
   int64_t chunks = 0;
   double time = 1;  // where they are composed and no head fades, against one part: the plan's model
-  // Value heads of parts, the first, that have wide blocks.
+  // Value heads of sequences, the first, that have wide blocks.
   int64_t wide_units = 0;
+  // Instead: ranges of all key heads' chunks, in which wide blocks walk from sequence to sequence
+  // (cuda/gated_delta/ranges.cuh); 0: none. What lies in one of a sequence has least_piece chunks or more, and starts
+  // at most most_early chunks early.
+  int64_t ranges = 0, least_piece = kWholeSequences, most_early = 1;
+  static constexpr int64_t kWholeSequences = INT32_MAX;  // as least_piece: ranges end where sequences do
 
   // Blocks of the preparation on SMs that the forward kernel leaves idle (cuda/gated_delta/ahead.cuh); 0: it runs
   // before.
   int ahead_blocks = 0;
 
   bool composed() const { return chunks > 0; }
+  bool wide() const { return wide_units > 0 || ranges > 0; }
 };
 
 // The parts that are fastest on a card of sm_count multiprocessors.

@@ -34,28 +34,42 @@ class BlockModel {
   BlockModel(const GatedDeltaProblem& p, const GatedDeltaKernels& kernels, int sm_count)
       : narrow_(ceil_div(p.dim_v, kernels.forward->config.block_v)),
         wide_(kernels.wide == nullptr ? 0 : ceil_div(p.dim_v, kernels.wide->config.wide.block_v)),
-        places_(int64_t{sm_count} * kernels.forward->resident_blocks) {}
+        places_(int64_t{sm_count} * kernels.forward->resident_blocks),
+        group_(p.group()),
+        line_(gated_delta_line(p)) {}
 
   struct Share {
     int64_t wide_units;
     double rounds;  // of narrow blocks' time
   };
 
-  // Of so many units, as many rounds of wide blocks as are fastest, and narrow blocks after them. parts: some of the
-  // units are parts of a sequence, where two wide blocks may have to do a range together (cuda/gated_delta/wide.cuh):
-  // none or all are wide.
-  Share share(int64_t units, bool parts) const {
-    Share best{0, rounds(units * narrow_)};
+  // Of so many units, as many rounds of wide blocks as are fastest, and narrow blocks after them.
+  Share share(int64_t units) const {
+    Share best{0, narrow_rounds(units)};
     if (wide_ == 0) return best;
     // Under a few rounds, or where products count for more than on an H200, the gain may be none.
     double least = best.rounds * (1 - kLeastGain);
     for (int64_t round = 1; (round - 1) * places_ < units * wide_; round++) {
       const int64_t wide_units = std::min(units, round * places_ / wide_);
-      if (parts && wide_units < units) continue;
-      const double time = kWideStep * rounds(wide_units * wide_) + rounds((units - wide_units) * narrow_);
+      const double time = kWideStep * rounds(wide_units * wide_) + narrow_rounds(units - wide_units);
       if (time <= least) best = {wide_units, time}, least = time;
     }
     return best;
+  }
+
+  double narrow_rounds(int64_t units) const { return rounds(units * narrow_); }
+
+  // A range for each group of neighbouring wide blocks that the card has a place for.
+  int64_t ranges() const { return wide_ == 0 || line_ > INT32_MAX ? 0 : places_ / (group_ * wide_); }
+  int64_t range_chunks() const { return ceil_div(line_, ranges()); }
+  // Of ranges that start so many chunks early.
+  double range_time(int64_t early) const { return kWideStep * static_cast<double>(range_chunks() + early); }
+
+  // Whether blocks that walk over whole sequences have no more of them one after another than those of many units,
+  // all wide, would have in any place: then they save all starts but one.
+  bool walks(int64_t units, const Share& share) const {
+    if (share.wide_units < units || units * wide_ <= places_ || ranges() == 0) return false;
+    return ceil_div(units / group_, ranges()) <= ceil_div(units * wide_, places_);
   }
 
  private:
@@ -65,7 +79,7 @@ class BlockModel {
 
   double rounds(int64_t blocks) const { return static_cast<double>(ceil_div(blocks, places_)); }
 
-  const int64_t narrow_, wide_, places_;
+  const int64_t narrow_, wide_, places_, group_, line_;
 };
 
 // Preparation beside the forward kernel, which is in one part and has narrow blocks.
@@ -99,9 +113,10 @@ GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDe
   const int64_t units = p.sequences * p.heads_v, chunks = ceil_div(p.max_tokens, gated_delta_chunk);
   GatedDeltaParts best;
   if (units == 0) return best;
-  const BlockModel::Share whole = model.share(units, false);
+  const BlockModel::Share whole = model.share(units);
   best.wide_units = whole.wide_units;
   best.ahead_blocks = ahead.blocks;
+  if (model.walks(units, whole)) best.ranges = model.ranges(), best.wide_units = 0;
   if (p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_OFF || states_overlap(p)) return best;
   // Under exact few gates allow parts, and without them the preparation's time would come back.
   if (ahead.blocks > 0 && p.context_parallel == FLASHDELTA_CONTEXT_PARALLEL_EXACT) return best;
@@ -112,12 +127,17 @@ GatedDeltaParts parts_that_start_early(const GatedDeltaProblem& p, const GatedDe
   double least = whole.rounds * static_cast<double>(chunks) * (ahead.blocks > 0 ? 1 : 0.95);
   for (int s = 2; s <= kMostParts && chunks / s / 2 >= early; s++) {
     if (units * s * ceil_div(p.dim_v, kernels.forward->config.block_v) > kMostBlocks) break;
-    const BlockModel::Share share = model.share(units * s, true);
-    const double time = share.rounds * static_cast<double>(ceil_div(chunks, s) + early) + ahead.saved;
+    const double time = model.narrow_rounds(units * s) * static_cast<double>(ceil_div(chunks, s) + early) + ahead.saved;
     if (time >= least) continue;
-    best.most = s, best.wide_units = share.wide_units, best.ahead_blocks = 0;
+    best = {};
+    best.most = s;
     least = time;
   }
+  if (p.context_parallel != FLASHDELTA_CONTEXT_PARALLEL_DECAY_START || model.ranges() == 0) return best;
+  const int64_t most_early = model.range_chunks() / 2;
+  if (early > most_early || most_early == 0 || model.range_time(early) + ahead.saved >= least) return best;
+  best = {};
+  best.ranges = model.ranges(), best.least_piece = std::max<int64_t>(early, 1), best.most_early = most_early;
   return best;
 }
 

@@ -32,7 +32,7 @@ class ChunkCopy {
  public:
   using Stage = ForwardStage<C>;
   using Keys = decltype(Stage::k);
-  using Values = decltype(Stage::v);
+  using Values = typename Stage::Values;
 
   // Begins at first_chunk.
   __device__ __forceinline__ ChunkCopy(const GatedDeltaForwardParams& p, const Sequence& sequence, int head,
@@ -147,7 +147,7 @@ class ChunkCopy {
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void store_output(uint32_t stage, const GatedDeltaForwardParams& p, const Sequence& sequence,
                                              int head, int first_value, int token, int lane) {
-  using Values = decltype(ForwardStage<C>::v);
+  using Values = typename ForwardStage<C>::Values;
   const uint32_t tile = stage + offsetof(ForwardStage<C>, v);
   if (!ptx::has_tensor_copy || !p.output_by_boxes || token + chunk > sequence.length) {
     store_output_rows<C>(tile, OutputRows(p, sequence, head, first_value), token, lane);
@@ -163,37 +163,94 @@ __device__ __forceinline__ void store_output(uint32_t stage, const GatedDeltaFor
   ptx::tensor_store_commit();
 }
 
-// The copying warp's share: each stage's output out before the next chunk comes in. transition: no values, zeros in
-// their place.
+// The stage that the copying warp is at, and the parity of the phase before in which its mbarrier says that it is
+// empty.
+struct StagePlace {
+  int stage = 0;
+  uint32_t parity = 1;
+
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// What a copying warp brings to the stages, one range of chunks after another. transition: no values, zeros in their
+// place.
+template <GatedDeltaForwardConfig C>
+class RangeCopy {
+ public:
+  __device__ __forceinline__ RangeCopy(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
+                                       const Sequence& sequence, const ChunkRange& range, int n, int head,
+                                       int value_block, bool transition = false)
+      : params_(params),
+        sequence_(sequence),
+        range_(range),
+        n_(n),
+        head_(head),
+        first_value_(transition ? params.dim_v : value_block * C.block_v),
+        lane_(threadIdx.x & 31),
+        address_(ptx::shared_address(&storage)) {}
+
+  // All chunks come in, and the output of those whose stages are wanted again goes out.
+  __device__ __forceinline__ void fill(StagePlace& place) const {
+    ChunkCopy<C> copy(params_, sequence_, head_, first_value_, range_.first, lane_);
+    Progress progress(params_, n_, head_ / params_.group, range_.first, range_.end, lane_);
+    for (int c = range_.first; c < range_.end; c++) {
+      progress.wait_for(c);
+      wait_and_store(c - C.stages, place);
+      copy.issue(stage_at(place), address_ + offsetof(Storage, full) + place.stage * 8);
+      place.advance(C.stages);
+    }
+  }
+
+  // The output of the last chunks goes out.
+  __device__ __forceinline__ void drain(StagePlace place) const {
+    if (!stores()) return;
+    for (int c = range_.end - C.stages; c < range_.end; c++) {
+      if (c >= range_.first) wait_and_store(c, place);
+      place.advance(C.stages);
+    }
+  }
+
+ private:
+  using Storage = ForwardStorage<C>;
+
+  __device__ __forceinline__ bool stores() const { return !C.summary && !params_.o.is_fp32; }
+  __device__ __forceinline__ uint32_t stage_at(const StagePlace& place) const {
+    return address_ + place.stage * sizeof(ForwardStage<C>);
+  }
+
+  // c: the chunk that has the stage, where it is one of this range.
+  __device__ __forceinline__ void wait_and_store(int c, const StagePlace& place) const {
+    ptx::mbarrier_sleep(address_ + offsetof(Storage, empty) + place.stage * 8, place.parity);
+    if (!stores() || c < range_.emit) return;
+    store_output<C>(stage_at(place), params_, sequence_, head_, first_value_, c * chunk, lane_);
+  }
+
+  const GatedDeltaForwardParams& params_;
+  const Sequence& sequence_;
+  const ChunkRange& range_;
+  const int n_, head_, first_value_, lane_;
+  const uint32_t address_;
+};
+
+// The last thing a copying warp does: a thread that ends has no copy under way, and what stores read is still there.
+__device__ __forceinline__ void finish_copies() {
+  ptx::cp_async_wait_all();
+  if (ptx::has_tensor_copy && (threadIdx.x & 31) == 0) ptx::tensor_store_wait_read();
+}
+
+// The copying warp's share of a block that has one range.
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void copy_chunks(const ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
                                             const Sequence& sequence, const ChunkRange& range, int n, int head,
                                             int value_block, bool transition = false) {
   if (slots_of(params, n).skipped) return;
-  using Storage = ForwardStorage<C>;
-  const int lane = threadIdx.x & 31, first_value = transition ? params.dim_v : value_block * C.block_v;
-  ChunkCopy<C> copy(params, sequence, head, first_value, range.first, lane);
-  Progress progress(params, n, head / params.group, range.first, range.end, lane);
-  const uint32_t address = ptx::shared_address(&storage);
-  const bool stores = !C.summary && !params.o.is_fp32;
-  const int end = stores ? range.end + C.stages : range.end;
-  int stage = 0;
-  uint32_t parity = 1;
-  for (int c = range.first; c < end; c++) {
-    const int before = c - C.stages;  // the chunk that had the stage
-    const uint32_t at = address + stage * sizeof(ForwardStage<C>);
-    if (c < range.end) progress.wait_for(c);
-    if (c < range.end || before >= range.first) {
-      ptx::mbarrier_sleep(address + offsetof(Storage, empty) + stage * 8, parity);
-    }
-    if (stores && before >= range.emit) {
-      store_output<C>(at, params, sequence, head, first_value, before * chunk, lane);
-    }
-    if (c < range.end) copy.issue(at, address + offsetof(Storage, full) + stage * 8);
-    if (++stage == C.stages) stage = 0, parity ^= 1;
-  }
-  ptx::cp_async_wait_all();                                              // a thread that ends has no copy under way
-  if (ptx::has_tensor_copy && lane == 0) ptx::tensor_store_wait_read();  // and what they read is still there
+  const RangeCopy<C> copy(storage, params, sequence, range, n, head, value_block, transition);
+  StagePlace place;
+  copy.fill(place);
+  copy.drain(place);
+  finish_copies();
 }
 
 template <GatedDeltaForwardConfig C>
@@ -201,6 +258,10 @@ __device__ __forceinline__ void init_barriers(ForwardStorage<C>& storage) {
   if (threadIdx.x < C.stages) {
     ptx::mbarrier_init(ptx::shared_address(&storage.full[threadIdx.x]), 32);
     ptx::mbarrier_init(ptx::shared_address(&storage.empty[threadIdx.x]), C.warps);
+    if (C.has_tasks() && threadIdx.x == 0) {
+      ptx::mbarrier_init(ptx::shared_address(&storage.posted), 1);
+      ptx::mbarrier_init(ptx::shared_address(&storage.taken), C.warps);
+    }
     ptx::fence_for_tensor_copies();
   }
   ptx::barrier_sync_block();

@@ -29,14 +29,14 @@ namespace flashdelta::gated_delta {
 template <GatedDeltaForwardConfig C>
 class Forward {
  public:
-  __device__ __forceinline__ Forward(ForwardStorage<C>& storage, const GatedDeltaForwardParams& params,
+  __device__ __forceinline__ Forward(uint32_t address, int lane, const GatedDeltaForwardParams& params,
                                      const Sequence& sequence, const ChunkRange& range, int head, int value_block)
       : params_(params),
         sequence_(sequence),
         range_(range),
         unit_(head * value_blocks() + value_block),
-        lane_(threadIdx.x & 31),
-        address_(ptx::shared_address(&storage)),
+        lane_(lane),
+        address_(address),
         products_(address_, warp_column(), lane_) {}
 
   // A multiplying warp's share. First: of a composed sequence's first part, which leaves the state before the second.
@@ -64,6 +64,19 @@ class Forward {
     if (final >= 0) store_state(state_, params_, params_.final, final, head(), first_value(), lane_);
   }
 
+  // The same of a task (wide.cuh), whose number comes back. Registers keep nothing but the state and the chunk.
+  __device__ __forceinline__ int run_task() {
+    tile::zero(state_);
+    const int64_t initial = task_slot(offsetof(ForwardTask, initial));
+    if (initial >= 0) load_state(state_, params_, params_.initial, initial, head(), first_value(), lane_);
+    chunks();
+    const int64_t final = task_slot(offsetof(ForwardTask, final));
+    const int number = task_int(offsetof(ForwardTask, number)), head = this->head(), value = first_value();
+    take();
+    if (final >= 0) store_state(state_, params_, params_.final, final, head, value, lane_);
+    return number;
+  }
+
   // The same of the summary (summary.cuh) of the part in `slot`: of H, or of M, which is zero where no chunk is to do.
   __device__ __forceinline__ void summarize(int64_t slot, bool transition) {
     tile::zero(state_);
@@ -77,21 +90,32 @@ class Forward {
 
  private:
   // What is not asked for while chunks are done takes few registers: a number for both, or none.
-  __device__ __forceinline__ int owner() const {
+  __device__ __forceinline__ int shared_int(uint32_t offset) const {
     int x;
-    ptx::load_shared_32(x, address_ + offsetof(Storage, owner));
+    ptx::load_shared_32(x, address_ + offset);
     return x;
   }
+  __device__ __forceinline__ int owner() const { return shared_int(offsetof(Storage, owner)); }
   __device__ __forceinline__ int sequence_number() const { return owner() < 0 ? ~owner() : owner(); }
   __device__ __forceinline__ bool leaves_final_state() const { return owner() >= 0; }
-  __device__ __forceinline__ int unit() const {
-    return C.wide() ? blockIdx.x % (params_.heads_k * params_.group * value_blocks()) : unit_;
+  __device__ __forceinline__ int task_int(uint32_t offset) const {
+    return shared_int(offsetof(Storage, task) + offset);
+  }
+  __device__ __forceinline__ int64_t task_slot(uint32_t offset) const {
+    int64_t x;
+    ptx::load_shared_64(x, address_ + offsetof(Storage, task) + offset);
+    return x;
   }
   __device__ __forceinline__ int value_blocks() const {
-    return C.wide() ? params_.wide_value_blocks : C.summary ? params_.summary_blocks : params_.value_blocks;
+    return C.summary ? params_.summary_blocks : params_.value_blocks;
   }
-  __device__ __forceinline__ int head() const { return unit() / value_blocks(); }
-  __device__ __forceinline__ int first_value() const { return unit() % value_blocks() * C.block_v + warp_column(); }
+  __device__ __forceinline__ int head() const {
+    return C.has_tasks() ? task_int(offsetof(ForwardTask, head)) : unit_ / value_blocks();
+  }
+  __device__ __forceinline__ int first_value() const {
+    const int value = C.has_tasks() ? task_int(offsetof(ForwardTask, value)) : unit_ % value_blocks() * C.block_v;
+    return value + warp_column();
+  }
   static __device__ __forceinline__ int warp_column() { return ptx::shfl_idx(threadIdx.x / 32, 0) * C.warp_columns(); }
 
   using Products = ChunkProducts<C>;
@@ -118,20 +142,21 @@ class Forward {
 
   __device__ __forceinline__ void chunks() {
     const bool plain =
-        C.gathers() && (C.summary || C.wide() || (params_.checkpoints.data == nullptr && !params_.o.is_fp32));
-    const int count = range_.end - range_.first;
-    int i = 0;
-    while (i < count) {
+        C.gathers() && (C.summary || C.has_tasks() || (params_.checkpoints.data == nullptr && !params_.o.is_fp32));
+    int i = C.has_tasks() ? task_int(offsetof(ForwardTask, first)) : 0;
+    const int end = C.has_tasks() ? task_int(offsetof(ForwardTask, end)) : range_.end - range_.first;
+    while (i < end) {
       wait(full_address(i), parity_of(i));
       float decay = products_.load_decay(bytes_of(i));
-      if (plain && gathered_ * decay >= least_gathered) {
+      const bool gathers = plain && decay >= least_gathered;
+      if (!gathers || gathered_ * decay < least_gathered) settle();
+      if (gathers) {
         // What most chunks take, in a loop of its own that decides nothing: the next chunk is there, and gathers too.
-        while (step<true>(i++, count, decay)) {
+        while (step<true>(i++, end, decay)) {
         }
       } else {
-        settle();
-        step<false>(i, count, decay);
-        if (!C.summary && !C.wide() && params_.checkpoints.data != nullptr) save_checkpoint(range_.first + i);
+        step<false>(i, end, decay);
+        if (!C.summary && !C.has_tasks() && params_.checkpoints.data != nullptr) save_checkpoint(range_.first + i);
         i++;
       }
     }
@@ -182,20 +207,20 @@ class Forward {
 
   // Whether chunk i is to do, is there and gathers; its decay if it is there. Of the whole warp: a vote, so that the
   // assembler knows it too.
-  __device__ __forceinline__ bool look(int i, int count, float& decay) const {
+  __device__ __forceinline__ bool look(int i, int end, float& decay) const {
     const bool here = ptx::mbarrier_test(full_address(i), parity_of(i));
     ptx::load_shared_32_if(here, decay, products_.decay_address(bytes_of(i)));
-    return ptx::vote_any(here && i < count && gathered_ * decay >= least_gathered);
+    return ptx::vote_any(here && i < end && gathered_ * decay >= least_gathered);
   }
 
   // Chunk i, whose decay the next one's takes the place of if that is there. Whether the next can be done in the same
   // way.
   template <bool Gathers>
-  __device__ __forceinline__ bool step(int i, int count, float& decay) {
+  __device__ __forceinline__ bool step(int i, int end, float& decay) {
     if constexpr (!C.wide()) {
-      return narrow_step<Gathers>(i, count, decay);
+      return narrow_step<Gathers>(i, end, decay);
     } else if constexpr (Gathers) {
-      return wide_step(i, count, decay);
+      return wide_step(i, end, decay);
     } else {
       wide_step_that_decays(i, decay);
       return false;
@@ -205,7 +230,7 @@ class Forward {
   // Registers to spare hold operands for a while: of S^T Q^T after so many slices, of the state's update ahead of use.
   // A chunk that emits nothing costs as much: there are few.
   template <bool Gathers>
-  __device__ __forceinline__ bool narrow_step(int chunk_index, int count, float& decay) {
+  __device__ __forceinline__ bool narrow_step(int chunk_index, int end, float& decay) {
     constexpr int early_queries = C.keep_addresses ? 2 : k_steps, updates_ahead = C.keep_addresses ? 3 : 0;
     const uint32_t bytes = bytes_of(chunk_index);
     Tokens ks, qs;
@@ -252,7 +277,7 @@ class Forward {
     add_updates(update[0], k_steps / 2, k_steps, ahead, bytes);
     if constexpr (!C.summary) products_.template multiply_lower<1>(qs, value, bytes);
     add_updates(update[1], k_steps, k_steps + k_steps / 2, ahead, bytes);
-    const bool more = Gathers && look(chunk_index + 1, count, decay);
+    const bool more = Gathers && look(chunk_index + 1, end, decay);
     if constexpr (!C.summary) put<Gathers>(qs, range_.first + chunk_index, bytes);
     add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps, ahead, bytes);
     leave(chunk_index);
@@ -261,7 +286,7 @@ class Forward {
 
   // The same with twice the columns a warp, and as many products for every operand that is read. Registers are full, so
   // that S^T Q^T goes beside S^T K^T; what waits for X and U are the products of the chunk's other half.
-  __device__ __forceinline__ bool wide_step(int chunk_index, int count, float& decay) {
+  __device__ __forceinline__ bool wide_step(int chunk_index, int end, float& decay) {
     const uint32_t bytes = bytes_of(chunk_index);
     Tokens ks, qs;
     tile::zero(ks);
@@ -299,7 +324,7 @@ class Forward {
     add_updates(update[1], k_steps + 1, k_steps + k_steps / 2, ahead, bytes);
     products_.template multiply_block<1>(qs, 1, value[0], below, bytes);
     products_.template multiply_block<1>(qs, 1, value[1], bottom, bytes);
-    const bool more = look(chunk_index + 1, count, decay);
+    const bool more = look(chunk_index + 1, end, decay);
     add_updates(update[1], k_steps + k_steps / 2, 2 * k_steps - 2, ahead, bytes);
     products_.write_output(qs, bytes);
     add_updates(update[1], 2 * k_steps - 2, 2 * k_steps, ahead, bytes);
@@ -357,7 +382,7 @@ class Forward {
   // A chunk's output, to where the copying warp finds it; in fp32 to memory.
   template <bool Gathers>
   __device__ __forceinline__ void put(const Tokens& o, int c, uint32_t bytes) const {
-    if (Gathers || C.wide() || !params_.o.is_fp32) {
+    if (Gathers || C.has_tasks() || !params_.o.is_fp32) {
       products_.write_output(o, bytes);
     } else if (c >= range_.emit) {
       store_output_32<C>(o, output_rows(), c * chunk, lane_);
@@ -368,6 +393,12 @@ class Forward {
   __device__ __forceinline__ void leave(int i) const {
     ptx::warp_sync();
     if (lane_ == 0) ptx::mbarrier_arrive(full_address(i) + sizeof(Storage::full));
+  }
+
+  // The task's place may have the next one.
+  __device__ __forceinline__ void take() const {
+    ptx::warp_sync();
+    if (lane_ == 0) ptx::mbarrier_arrive(address_ + offsetof(Storage, taken));
   }
 
   // S^T += U^T K, some slices (load_update()), whose operands are loaded Places - 1 slices ahead.
@@ -421,7 +452,8 @@ __device__ __forceinline__ void run_range(char* shared, const GatedDeltaForwardP
     copy_chunks<C>(storage, params, sequence, range, n, head, value_block);
     if (params.teams > 0) ptx::wait_for_kernel_before();  // else the next kernel might start before that has ended
   } else {
-    Forward<C>(storage, params, sequence, range, head, value_block).template run<First>();
+    Forward<C>(ptx::shared_address(&storage), threadIdx.x & 31, params, sequence, range, head, value_block)
+        .template run<First>();
   }
 }
 

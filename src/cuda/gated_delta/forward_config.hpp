@@ -9,6 +9,9 @@ namespace flashdelta {
 // Tokens a chunk. Fixed: with 64, 99 KiB leave room for 32 value columns at head size 128, too few warps.
 inline constexpr int gated_delta_chunk = 32;
 
+// What reading and writing a sequence's states takes, in chunks of a wide block (ranges.cuh). Even.
+inline constexpr int gated_delta_sequence_chunks = 4;
+
 // Chunk preparation, a block a chunk and key head.
 struct GatedDeltaPrepareConfig {
   Element element;
@@ -43,6 +46,7 @@ struct GatedDeltaForwardConfig {
   int stages;            // chunks in shared memory, 2 or more
   bool keep_addresses;   // registers to spare hold the addresses that the compiler would compute anew in every chunk
   bool summary = false;  // makes what a part does to the state before it, and no output (summary.cuh)
+  int room_v = 0;        // value columns that a stage has room for, where wider work takes turns with this
 
   constexpr int threads() const { return (warps + 1) * 32; }
   // The state may be kept undecayed for a while: its operands have fp32's range, and there are registers to spare.
@@ -50,16 +54,26 @@ struct GatedDeltaForwardConfig {
   // Two blocks of 16 columns a warp, which leaves registers for little else: no checkpoints, 16-bit output.
   constexpr bool wide() const { return !summary && warp_columns() == 32; }
   constexpr int warp_columns() const { return block_v / warps; }
+  // What a block does comes in tasks (wide.cuh), neither with checkpoints nor with fp32 output.
+  constexpr bool has_tasks() const { return wide() || room_v > 0; }
+  constexpr int stage_v() const { return room_v > block_v ? room_v : block_v; }
   constexpr int shared_bytes() const {
-    return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, block_v, dim_k, stages, 2}).total());
+    return static_cast<int>(gated_delta_shared_bytes({gated_delta_chunk, stage_v(), dim_k, stages, 2}).total());
   }
   constexpr bool valid() const { return dim_k % 16 == 0 && block_v % (16 * warps) == 0 && stages >= 2; }
   bool operator==(const GatedDeltaForwardConfig&) const = default;
 };
 
-// Blocks of both widths in one launch: the second takes what the first leaves.
+// Work of both widths in one launch. narrow is the row of narrow blocks that goes with it.
 struct GatedDeltaWideConfig {
   GatedDeltaForwardConfig wide, narrow;
+
+  // In the stages of the wide one, so that a block may do both, one after the other.
+  constexpr GatedDeltaForwardConfig narrow_task() const {
+    GatedDeltaForwardConfig config = narrow;
+    config.room_v = wide.block_v;
+    return config;
+  }
 
   constexpr int threads() const { return wide.threads(); }
   constexpr int shared_bytes() const { return wide.shared_bytes(); }

@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_output_32(const tile::Accumulator<M, 4>& o
 // Brings the tile of a chunk's output to o, rows that there are, 16 bytes a lane: by one warp.
 template <GatedDeltaForwardConfig C>
 __device__ __forceinline__ void store_output_rows(uint32_t tile, const OutputRows& rows, int token, int lane) {
-  using Tile = decltype(ForwardStage<C>::v);
+  using Tile = typename ForwardStage<C>::Values;
   constexpr int pieces = C.block_v / 8;
   const int row_pieces = min(rows.values(), C.block_v) / 8;
   char* to = rows.at(token);

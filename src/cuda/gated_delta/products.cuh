@@ -193,7 +193,7 @@ class ChunkProducts {
 
  private:
   using Squares = decltype(ChunkRecord::squares);
-  using Values = decltype(Stage::v);
+  using Values = typename Stage::Values;
   static constexpr uint32_t k_offset = offsetof(Stage, k), q_offset = offsetof(Stage, q);
   static constexpr uint32_t v_offset = offsetof(Stage, v), record_offset = offsetof(Stage, record);
 

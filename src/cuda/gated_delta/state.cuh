@@ -11,14 +11,41 @@
 namespace flashdelta::gated_delta {
 
 // Calls f(accumulator element, its place in memory) for those that lie inside [dim_k, dim_v], from the warp's first
-// value on. Sizes are multiples of 8, so that what is inside is decided for eight keys or values at once, by the whole
-// warp; and one step leads from a place to the next: this is code that a block runs once, and waits for.
+// value on. This is code that a block runs once or twice, and most of what it waits for are the instructions
+// themselves: so where all elements are inside, one address serves all that lie at constant distances from it, as one
+// of the strides is 1. Else sizes, multiples of 8, decide for eight keys or values at once, by the whole warp.
 template <int M, int N, class T, class F>
 __device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, const GatedDeltaForwardParams& p,
                                                 const GatedDeltaStates& states, T* at, int first_value, int lane,
                                                 const F& f) {
-  const int64_t key = states.key_stride, values = states.value_stride * 8;
-  at += lane % 4 * 2 * key + (first_value + lane / 4) * states.value_stride;
+  const int64_t key = states.key_stride, value = states.value_stride;
+  at += lane % 4 * 2 * key + (first_value + lane / 4) * value;
+  const auto element = [&](int n, int e, int i) -> float& { return s.x[i / 2][n][i % 2 * 2 + e]; };
+  const bool whole = p.dim_k == 8 * N && first_value + 16 * M <= p.dim_v;
+  if (whole && value == 1) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+#pragma unroll
+        for (int i = 0; i < 2 * M; i++) f(element(n, e, i), at + i * 8);
+        at += e == 0 ? key : 7 * key;
+      }
+    }
+    return;
+  }
+  if (whole) {
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) f(element(n, e, i), at + n * 8 + e);
+      }
+      at += 8 * value;
+    }
+    return;
+  }
 #pragma unroll
   for (int n = 0; n < N; n++) {
     if (n * 8 >= p.dim_k) return;
@@ -27,8 +54,8 @@ __device__ __forceinline__ void for_each_inside(tile::Accumulator<M, N>& s, cons
       T* place = at + e * key;
 #pragma unroll
       for (int i = 0; i < 2 * M; i++) {
-        if (first_value + i * 8 < p.dim_v) f(s.x[i / 2][n][i % 2 * 2 + e], place);
-        place += values;
+        if (first_value + i * 8 < p.dim_v) f(element(n, e, i), place);
+        place += 8 * value;
       }
     }
     at += 8 * key;

@@ -68,9 +68,19 @@ struct alignas(1024) PrepareStorage {
 
 template <GatedDeltaForwardConfig C>
 struct alignas(1024) ForwardStage {
+  using Values = tile::PanelTile<chunk, C.block_v>;
   tile::PanelTile<chunk, C.dim_k> k, q;
-  tile::PanelTile<chunk, C.block_v> v;  // and then the chunk's output
+  tile::PanelTile<chunk, C.stage_v()> v;  // a Values, and then the chunk's output
   ChunkRecord record;
+};
+
+// What the copying warp has the others do next, where blocks have one task after another (wide.cuh).
+struct ForwardTask {
+  enum Kind { wide, narrow, none };  // none: there are no more
+  int32_t kind, number;              // of the block, from 0
+  int32_t first, end;                // its chunks among all of the block
+  int32_t head, value;               // from that column on
+  int64_t initial, final;            // slots of the states before and after, -1: none
 };
 
 template <GatedDeltaForwardConfig C>
@@ -79,6 +89,8 @@ struct ForwardStorage {
   uint64_t full[C.stages];   // mbarriers: a chunk has come,
   uint64_t empty[C.stages];  // and every warp has read it
   int32_t owner;             // the sequence, or ~ of it for a range that leaves no final state
+  ForwardTask task;
+  uint64_t posted, taken;  // mbarriers: a task is there, and every warp has read all of it
 };
 
 }  // namespace flashdelta::gated_delta

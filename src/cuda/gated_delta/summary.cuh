@@ -30,7 +30,8 @@ __device__ __forceinline__ void summarize(char* shared, const GatedDeltaForwardP
   if (threadIdx.x / 32 == C.warps) {
     copy_chunks<C>(storage, params, sequence, range, part.n, head, value_block, transition);
   } else {
-    Forward<C>(storage, params, sequence, range, head, value_block).summarize(part.slot(), transition);
+    Forward<C>(ptx::shared_address(&storage), threadIdx.x & 31, params, sequence, range, head, value_block)
+        .summarize(part.slot(), transition);
   }
 }
 

@@ -46,14 +46,22 @@ __device__ __forceinline__ Sequence sequence_at(const GatedDeltaForwardParams& p
   return {0, begin, begin / gated_delta_chunk + n, static_cast<int>(end - begin)};
 }
 
-// The sequence that owns a number, where each has one for `unit` tokens or what is left of them: chunks, or parts. By
-// the whole warp: each round asks at 32 places.
-__device__ __forceinline__ int sequence_of(const GatedDeltaForwardParams& p, int64_t number, int64_t unit, int lane) {
-  if (p.cu_seqlens.data == nullptr) return static_cast<int>(number / ((p.tokens + unit - 1) / unit));
+// Numbers for chunks of a head; the host has seen that they fit 32 bits.
+__device__ __forceinline__ int chunk_slots(const GatedDeltaForwardParams& p) {
+  const int tokens = static_cast<int>(p.tokens);
+  if (p.cu_seqlens.data != nullptr) return tokens / gated_delta_chunk + p.sequences;
+  return p.sequences * ((tokens + gated_delta_chunk - 1) / gated_delta_chunk);
+}
+
+// The sequence that owns a number, where each has one for `unit` tokens or what is left of them: chunks, or parts; and
+// own - 1 besides. By the whole warp: each round asks at 32 places.
+__device__ __forceinline__ int sequence_of(const GatedDeltaForwardParams& p, int64_t number, int64_t unit, int lane,
+                                           int own = 1) {
+  if (p.cu_seqlens.data == nullptr) return static_cast<int>(number / ((p.tokens + unit - 1) / unit + own - 1));
   int low = 0, high = p.sequences;  // in [low, high)
   while (high - low > 1) {
     const int step = (high - low + 31) / 32, probe = low + lane * step;
-    const bool starts_before = probe < high && packed_begin(p, probe) / unit + probe <= number;
+    const bool starts_before = probe < high && packed_begin(p, probe) / unit + probe * own <= number;
     const uint32_t mask = ptx::vote_ballot(starts_before) | 1;
     low += (31 - __clz(static_cast<int>(mask))) * step;
     high = min(high, low + step);

@@ -13,7 +13,11 @@ __device__ __forceinline__ void load_shared_32(int32_t& x, uint32_t address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
 }
 
-// The same if `there`; else x stays as it is.
+__device__ __forceinline__ void load_shared_64(int64_t& x, uint32_t address) {
+  asm volatile("ld.shared.b64 %0, [%1];" : "=l"(x) : "r"(address) : "memory");
+}
+
+// The first of these if `there`; else x stays as it is.
 __device__ __forceinline__ void load_shared_32_if(bool there, float& x, uint32_t address) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %2, 0;\n\t@p ld.shared.b32 %0, [%1];\n\t}"
                : "+f"(x)
