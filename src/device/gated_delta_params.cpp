@@ -75,12 +75,7 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
     const int64_t block_v = kernels.wide->config.wide.block_v;
     out.wide_value_blocks = static_cast<int32_t>((p.dim_v + block_v - 1) / block_v);
     out.wide_units = static_cast<int32_t>(parts.wide_units);
-    if (parts.ranges > 0) {
-      const int64_t line = gated_delta_line(p);
-      out.ranges = static_cast<int32_t>(parts.ranges);
-      out.range_chunks = static_cast<int32_t>(line / parts.ranges);
-      out.long_ranges = static_cast<int32_t>(line % parts.ranges);
-    }
+    out.ranges = static_cast<int32_t>(parts.ranges);
     out.least_piece = static_cast<int32_t>(parts.least_piece);
     out.most_early = static_cast<int32_t>(parts.most_early);
   }

@@ -60,8 +60,7 @@ typedef struct GatedDeltaForwardParams {
   int32_t value_blocks;              /* ceil(dim_v / block_v) */
   int32_t wide_value_blocks;         /* the same of the wide blocks, which the first wide_units have (wide.cuh): */
   int32_t wide_units;                /* value heads of a sequence */
-  int32_t ranges;                    /* of all key heads' chunks, in which wide blocks walk (ranges.cuh), or 0: */
-  int32_t range_chunks, long_ranges; /* chunks of each, and the first ranges, which have one more; */
+  int32_t ranges;                    /* of all key heads' chunks, in which wide blocks walk (ranges.cuh), or 0; */
   int32_t least_piece, most_early;   /* chunks, 1 or more: of a range in a sequence, and before one that starts early */
   int32_t checkpoint_every;          /* tokens, a multiple of 64 or more than any sequence has; or 0 */
   int32_t state_is_bf16;

@@ -37,6 +37,8 @@ class RangeWalk {
         head_k_(p.heads_k),
         n_(0) {
     if (p.ranges == 0) return;
+    const int all = line_ * p.heads_k;
+    length_ = all / p.ranges, longer_ = all - length_ * p.ranges;
     const int begin = cut(index_);
     head_k_ = begin / line_;
     n_ = sequence_of(p, begin - head_k_ * line_, chunk, lane, 1 + sequence_chunks);
@@ -58,7 +60,7 @@ class RangeWalk {
  private:
   static constexpr int sequence_chunks = gated_delta_sequence_chunks;
 
-  __device__ __forceinline__ int cut(int i) const { return i * p_.range_chunks + min(i, p_.long_ranges); }
+  __device__ __forceinline__ int cut(int i) const { return i * length_ + min(i, longer_); }
 
   // Where cut i lies in a sequence: at a chunk, or at an end.
   __device__ __forceinline__ int place(int i, int chunks) const {
@@ -110,9 +112,10 @@ class RangeWalk {
 
   const GatedDeltaForwardParams& p_;
   const int lane_, value_block_, head_of_group_, index_;
-  const int line_;  // numbers of a key head
-  int head_k_, n_;  // of the sequence to look at next
-  int origin_ = 0;  // its first number, among all key heads'
+  const int line_;               // numbers of a key head
+  int length_ = 0, longer_ = 0;  // of a range; the first ranges, which have one number more
+  int head_k_, n_;               // of the sequence to look at next
+  int origin_ = 0;               // its first number, among all key heads'
 };
 
 }  // namespace flashdelta::gated_delta

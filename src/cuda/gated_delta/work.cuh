@@ -46,11 +46,12 @@ __device__ __forceinline__ Sequence sequence_at(const GatedDeltaForwardParams& p
   return {0, begin, begin / gated_delta_chunk + n, static_cast<int>(end - begin)};
 }
 
-// Numbers for chunks of a head; the host has seen that they fit 32 bits.
+// Numbers for chunks of a head, of the tokens that sequences have; the host has seen that they fit 32 bits.
 __device__ __forceinline__ int chunk_slots(const GatedDeltaForwardParams& p) {
-  const int tokens = static_cast<int>(p.tokens);
-  if (p.cu_seqlens.data != nullptr) return tokens / gated_delta_chunk + p.sequences;
-  return p.sequences * ((tokens + gated_delta_chunk - 1) / gated_delta_chunk);
+  if (p.cu_seqlens.data != nullptr) {
+    return static_cast<int>(packed_begin(p, p.sequences)) / gated_delta_chunk + p.sequences;
+  }
+  return p.sequences * ((static_cast<int>(p.tokens) + gated_delta_chunk - 1) / gated_delta_chunk);
 }
 
 // The sequence that owns a number, where each has one for `unit` tokens or what is left of them: chunks, or parts; and
