@@ -395,8 +395,32 @@ TEST_F(EmulatorAttention, RowsSpreadOverPairsOfWarps) {
         const ForwardChoice choice = choice_of(call, "sm121", 1);
         ASSERT_NE(choice.row, nullptr);
         EXPECT_TRUE(choice.row->config.paired) << choice.row->name;
-        expect_right_on_emulator(x, seed, bound, "sm121");
+        const emulator::Counters counters = expect_right_on_emulator(x, seed, bound, "sm121");
+        EXPECT_GT(counters[Counter::kBulkBytes], 0u);
+        if (seed % 4 != 0) continue;  // and piece by piece
+        EXPECT_EQ(expect_right_on_emulator(x, seed, bound, "sm89")[Counter::kBulkBytes], 0u);
       }
+    }
+  }
+}
+
+// Boxes bring what lies behind a sequence's end as well, and cp.async zeros: the same bits go out.
+TEST_F(EmulatorAttention, PairsOfWarpsWithBoxesAndPieceByPiece) {
+  AttentionOptions x = packed({16, 3, 9}, {300, 17, 140});
+  x.heads_q = 6, x.head_dim = x.head_dim_v = 256, x.causal = true;
+  for (const Keys keys : {Keys::packed, Keys::cached}) {
+    x.keys = keys;
+    AttentionCall call(x);
+    call.arguments().max_seqlen_q = 16;
+    AttentionProblem problem;
+    ASSERT_TRUE(make_problem(call.arguments(), &problem).ok());
+    std::vector<char> boxes;
+    for (const char* arch : {"sm121", "sm89"}) {
+      EmulatorDevice device(*parse_arch(arch), 2, 1);
+      ASSERT_TRUE(emulate(device, problem).ok());
+      EXPECT_EQ(device.counters()[Counter::kBulkBytes] > 0, boxes.empty()) << arch;
+      if (boxes.empty()) boxes = call.o_memory();
+      EXPECT_EQ(call.o_memory(), boxes) << arch;
     }
   }
 }

@@ -11,7 +11,9 @@
 #include <cstdlib>
 
 #include "bench/gpu/attention_problem.hpp"
+#include "bench/gpu/runtime_tensor_map.hpp"
 #include "cuda/images.hpp"
+#include "device/attention_boxes.hpp"
 
 namespace {
 
@@ -42,7 +44,8 @@ struct Row {
   const char* name;
   Element element;
   int head_dim, head_dim_v, block_q, block_kv, threads, bytes, value_parts, resident_blocks;
-  bool general, splits, tails;
+  bool general, splits, tails, paired;
+  bool boxes = true;  // of keys and values, where the kernel takes them
 
   explicit Row(const ForwardRow& row)
       : name(row.name),
@@ -57,7 +60,8 @@ struct Row {
         resident_blocks(row.resident_blocks),
         general(row.config.general),
         splits(row.config.general),
-        tails(row.config.value_parts == 1) {}
+        tails(row.config.value_parts == 1),
+        paired(row.config.paired) {}
   explicit Row(const DecodeRow& row)
       : name(row.name),
         element(row.config.element),
@@ -71,7 +75,8 @@ struct Row {
         resident_blocks(row.resident_blocks),
         general(true),
         splits(true),
-        tails(false) {}
+        tails(false),
+        paired(false) {}
 };
 
 // More shared memory than the kernel uses, so that no more blocks are resident than on SM120.
@@ -143,12 +148,20 @@ dim3 grid_of(int64_t blocks, int value_parts, int splits = 1) {
   return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(value_parts), static_cast<unsigned>(splits));
 }
 
+void launch(const Kernel& kernel, const Row& row, const AttentionForwardParams& params, dim3 grid, int shared_bytes) {
+  if (!row.paired) return kernel.launch(params, grid, shared_bytes);
+  const auto map = [&](const TensorLayout& layout, EncodedTensorMap* to) {
+    return row.boxes && encode_tensor_map(layout, to);
+  };
+  kernel.launch(paired_params(params, row.block_kv, map), grid, shared_bytes);
+}
+
 // Milliseconds, the median of `runs` after three; 0 runs: one launch, untimed.
 double run(const Kernel& kernel, const Row& row, AttentionProblem16& problem, bool packed, int heads_in_flight,
            int shared_bytes, int runs) {
   OnDevice on(row, problem, packed, heads_in_flight);
   const dim3 grid = grid_of(problem.blocks(on.params), row.value_parts);
-  for (int i = 0; i < (runs > 0 ? 3 : 1); i++) kernel.launch(on.params, grid, shared_bytes);
+  for (int i = 0; i < (runs > 0 ? 3 : 1); i++) launch(kernel, row, on.params, grid, shared_bytes);
   CHECK(cudaDeviceSynchronize());
   std::vector<float> times;
   cudaEvent_t begin, end;
@@ -156,7 +169,7 @@ double run(const Kernel& kernel, const Row& row, AttentionProblem16& problem, bo
   CHECK(cudaEventCreate(&end));
   for (int i = 0; i < runs; i++) {
     CHECK(cudaEventRecord(begin));
-    kernel.launch(on.params, grid, shared_bytes);
+    launch(kernel, row, on.params, grid, shared_bytes);
     CHECK(cudaEventRecord(end));
     CHECK(cudaEventSynchronize(end));
     CHECK(cudaEventElapsedTime(&times.emplace_back(), begin, end));
@@ -245,7 +258,7 @@ void run_tail(const Kernel& kernel, const Kernel& tail, const Row& row, Attentio
   Buffer parts(std::vector<float>(rows * (shape.head_dim_v + 1), NAN));
   on.params.whole_blocks = 1, on.params.tail_parts = 3;
   on.params.tail_o = static_cast<float*>(parts.device), on.params.tail_lse = on.params.tail_o + rows * shape.head_dim_v;
-  kernel.launch(on.params, grid_of(1 + shared * 3, row.value_parts), row.bytes);
+  launch(kernel, row, on.params, grid_of(1 + shared * 3, row.value_parts), row.bytes);
   if (shared > 0) tail.launch(on.params, dim3(row.block_q / 4, static_cast<unsigned>(shared)), 0);
   on.take();
 }
@@ -277,6 +290,10 @@ int check_reduced(const cudaDeviceProp& card) {
     for (const AttentionShape& shape : {packed, dense}) {
       judged(shape, [&](AttentionProblem16& problem) { run(kernel, row, problem, shape.packed, 3, row.bytes, 0); });
       if (row.tails) judged(shape, [&](AttentionProblem16& x) { run_tail(kernel, tail, row, x, shape); });
+      if (!row.paired) continue;
+      Row pieces = row;
+      pieces.boxes = false;
+      judged(shape, [&](AttentionProblem16& x) { run(kernel, pieces, x, shape.packed, 3, row.bytes, 0); });
     }
     if (row.splits) judged(dense, [&](AttentionProblem16& x) { run_split(kernel, combine, row, x, dense); });
   }

@@ -89,6 +89,7 @@ class AttentionProblem16 {
     p.lse_batch_stride = p.lse_head_stride * heads_q;
     p.cu_seqlens_q_is_64 = p.cu_seqlens_k_is_64 = shape_.offsets_64;
     p.batch = static_cast<int32_t>(shape_.lengths_q.size());
+    p.rows_k = shape_.packed ? 1 : p.batch;
     p.heads_k = shape_.heads_k, p.group = shape_.group;
     p.head_dim = shape_.head_dim, p.head_dim_v = shape_.head_dim_v;
     p.window_left = shape_.window_left, p.window_right = shape_.window_right;

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "bench/gpu/runtime_tensor_map.hpp"
 #include "cuda/images.hpp"
 #include "device/device.hpp"
-#include "device/tensor_map.hpp"
 
 namespace flashdelta::bench {
 
@@ -60,12 +60,7 @@ class RuntimeDevice final : public Device {
   }
 
   bool map_tensor(const TensorLayout& layout, EncodedTensorMap* map) const override {
-    void* encode = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
-               "finding the encoder of tensor maps");
-    return info_.arch->features.bulk_copy &&
-           encode_tensor_map(reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode), layout, map);
+    return info_.arch->features.bulk_copy && bench::encode_tensor_map(layout, map);
   }
 
   Status allocate(size_t bytes, void** memory) override {

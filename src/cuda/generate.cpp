@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   }
   for (size_t i = 0; i < std::size(paired_rows); i++) {
     const auto& row = paired_rows[i];
-    add(row, attention_source("paired.cuh", "paired_rows", "paired", "AttentionForwardParams", row.name, i));
+    add(row, attention_source("paired.cuh", "paired_rows", "paired", "AttentionPairedParams", row.name, i));
   }
   for (size_t i = 0; i < std::size(decode_rows); i++) {
     const auto& row = decode_rows[i];

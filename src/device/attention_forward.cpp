@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "device/alignment.hpp"
+#include "device/attention_boxes.hpp"
 #include "plan/kernel_rows.hpp"
 #include "plan/plan.hpp"
 
@@ -396,6 +397,13 @@ Status attention_forward_on(Device& device, const ArchProfile& arch, const Atten
   launch.threads = static_cast<uint32_t>(tile.threads);
   launch.dynamic_shared_bytes = held_shared_bytes(device.info(), arch, tile.shared_bytes, tile.threads);
   launch.parameters = std::as_bytes(std::span(&params, 1));
+  AttentionPairedParams with_boxes;
+  if (choice.row != nullptr && choice.row->config.paired) {
+    with_boxes = paired_params(params, tile.block_kv, [&](const TensorLayout& layout, EncodedTensorMap* map) {
+      return arch.features.bulk_copy && device.map_tensor(layout, map);
+    });
+    launch.parameters = std::as_bytes(std::span(&with_boxes, 1));
+  }
   launch.regions = regions;
   FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, stream));
   if (tail) {

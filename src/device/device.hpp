@@ -50,6 +50,19 @@ struct alignas(128) EncodedTensorMap {
   std::array<uint64_t, 16> words{};
 };
 
+// Tokens as kernels copy them: sizes are of features, heads, tokens and sequences, strides in elements of the last
+// three. A box is that many tokens of one head and 64 features.
+inline TensorLayout token_boxes(const void* data, const std::array<int64_t, 4>& sizes,
+                                const std::array<int64_t, 3>& strides, uint32_t tokens) {
+  TensorLayout layout{.data = data, .box = {64, 1, tokens, 1}};
+  for (size_t i = 0; i < sizes.size(); i++) layout.sizes[i] = static_cast<uint64_t>(sizes[i]);
+  // A stride along one element alone is never used, and may be anything that the engine takes.
+  for (size_t i = 0; i < strides.size(); i++) {
+    layout.strides[i] = sizes[i + 1] == 1 ? 16 : static_cast<uint64_t>(strides[i]) * 2;
+  }
+  return layout;
+}
+
 struct KernelLaunch {
   std::string_view kernel;  // the entry's name
   std::array<uint32_t, 3> grid{1, 1, 1};

@@ -4,6 +4,7 @@
 #include <functional>
 #include <queue>
 
+#include "device/attention_boxes.hpp"
 #include "device/attention_forward.hpp"
 #include "device/emulator_device.hpp"
 #include "device/forecast_cycles.hpp"
@@ -49,7 +50,11 @@ Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_
   p.lse_head_stride = tokens;
   p.scale = 1;
   p.window_right = causal ? 0 : -1;
+  EmulatorDevice device(*parse_arch("sm120"), 0, 0);
   const AttentionForwardParams params = forward_params(p, ForwardTile(row));
+  const AttentionPairedParams with_boxes =
+      paired_params(params, row.config.block_kv,
+                    [&](const TensorLayout& layout, EncodedTensorMap* map) { return device.map_tensor(layout, map); });
   const std::string kernel = fmt::format("flashdelta_{}", row.name);
   const std::vector<Region> regions{{q.data(), q.size() * 2, "q"},
                                     {k.data(), k.size() * 2, "k"},
@@ -61,9 +66,9 @@ Status count_block(const ForecastRequest& request, const ForwardRow& row, int64_
   launch.grid = {1, static_cast<uint32_t>(row.config.value_parts), 1};
   launch.threads = static_cast<uint32_t>(row.config.threads());
   launch.dynamic_shared_bytes = static_cast<uint32_t>(row.config.dynamic_bytes());
-  launch.parameters = std::as_bytes(std::span(&params, 1));
+  launch.parameters =
+      row.config.paired ? std::as_bytes(std::span(&with_boxes, 1)) : std::as_bytes(std::span(&params, 1));
   launch.regions = regions;
-  EmulatorDevice device(*parse_arch("sm120"), 0, 0);
   FLASHDELTA_RETURN_IF_ERROR(device.launch(launch, nullptr));
   *counters = device.counters();
   return {};

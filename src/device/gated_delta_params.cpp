@@ -100,15 +100,9 @@ void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, cons
                              GatedDeltaForwardParams* params) {
   if (!arch.features.bulk_copy || p.tokens == 0 || p.sequences == 0) return;
   const auto map = [&](const Rows& rows, int64_t heads, int64_t features, GatedDeltaTensorMap* out) {
-    TensorLayout layout;
-    layout.data = rows.data;
-    const auto size = [](int64_t x) { return static_cast<uint64_t>(x); };
-    layout.sizes = {size(features), size(heads), size(p.tokens), p.cu_seqlens ? 1 : size(p.sequences)};
-    // A stride along one element alone is never used, and may be anything that the engine takes.
-    const auto stride = [&](uint64_t count, int64_t elements) { return count == 1 ? 16 : size(elements) * 2; };
-    layout.strides = {stride(layout.sizes[1], rows.head_stride), stride(layout.sizes[2], rows.token_stride),
-                      stride(layout.sizes[3], rows.outer_stride)};
-    layout.box = {64, 1, gated_delta_chunk, 1};
+    const TensorLayout layout =
+        token_boxes(rows.data, {features, heads, p.tokens, p.cu_seqlens ? 1 : p.sequences},
+                    {rows.head_stride, rows.token_stride, rows.outer_stride}, gated_delta_chunk);
     EncodedTensorMap encoded;
     if (!device.map_tensor(layout, &encoded)) return false;
     static_assert(sizeof encoded == sizeof *out);

@@ -11,10 +11,12 @@
 
 #include "cuda/attention/forward_work.cuh"
 #include "cuda/attention/paired_output.cuh"
+#include "cuda/attention/paired_params.h"
 #include "cuda/attention/paired_softmax.cuh"
 #include "cuda/attention/queries.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/tile/copy.cuh"
 
 namespace flashdelta::attention {
@@ -22,10 +24,11 @@ namespace flashdelta::attention {
 template <ForwardConfig C>
 class Paired {
  public:
-  __device__ __forceinline__ Paired(PairedStorage<C>& storage, const AttentionForwardParams& params,
+  __device__ __forceinline__ Paired(PairedStorage<C>& storage, const AttentionPairedParams& params,
                                     const ForwardWork& work, const TilePart& mine)
       : storage_(storage),
-        params_(params),
+        params_(params.call),
+        paired_params_(params),
         work_(work),
         warp_(ptx::shfl_idx(threadIdx.x / 32, 0)),
         pair_row_(work.tile * C.block_q + pair() * C.pair_rows()),
@@ -33,13 +36,7 @@ class Paired {
         pair_tiles_(work, pair_row_, C.pair_rows(), C.block_kv),
         k_reader_(storage.k[0].address(), half() * 16, threadIdx.x & 31),
         v_reader_(storage.v[0].address() + V::beyond_swizzle(half() * value_steps * 2), 0, threadIdx.x & 31),
-        k_copy_(matrix(params.k, params.k_batch_stride, params.k_token_stride, params.k_head_stride),
-                params.k_token_stride * 2, params.head_dim, tiles_.begin * C.block_kv, threadIdx.x),
-        v_copy_(matrix(params.v, params.v_batch_stride, params.v_token_stride, params.v_head_stride),
-                params.v_token_stride * 2, params.head_dim_v, tiles_.begin * C.block_kv, threadIdx.x),
-        k_to_(storage.k[0].address() + tile::CopyMap<K, C.threads()>(threadIdx.x).offset(0, 0)),
-        v_to_(storage.v[0].address() + tile::CopyMap<V, C.threads()>(threadIdx.x).offset(0, 0)),
-        softmax_(params.softmax_scale) {}
+        softmax_(params.call.softmax_scale) {}
 
   __device__ __forceinline__ void run() {
     tile::zero(o_);
@@ -62,29 +59,25 @@ class Paired {
   using K = typename Storage::K;
   using V = typename Storage::V;
   static constexpr int n_blocks = C.pair_rows() / 8, k_steps = C.head_dim / 16, value_steps = C.head_dim_v / 32;
-  // Steps of the next scores before the other warp's weights are there, and before values begin.
-  static constexpr int before_told = 6, before_values = 8;
+  static constexpr int before_values = 8;  // steps of the next scores before weights are awaited and values begin
 
   __device__ __forceinline__ int pair() const { return warp_ % 4; }  // both warps in one quarter of the SM
   __device__ __forceinline__ int half() const { return warp_ / 4; }
   __device__ __forceinline__ PairExchange<C>& exchange() const { return storage_.exchange[pair()]; }
 
-  __device__ __forceinline__ const char* matrix(const void* tensor, int64_t batch, int64_t token, int64_t head) const {
-    return static_cast<const char*>(tensor) + 2 * work_.key_offset(params_, batch, token, head);
-  }
-
   __device__ __forceinline__ void init() {
     const int thread = threadIdx.x;
     if (thread < Storage::k_places) {
-      ptx::mbarrier_init(ptx::shared_address(&storage_.k_here[thread]), C.threads());
+      ptx::mbarrier_init(ptx::shared_address(&storage_.k_here[thread]), in_boxes() ? K::panels : C.threads());
       ptx::mbarrier_init(ptx::shared_address(&storage_.k_read[thread]), C.threads());
     }
     if (thread < Storage::v_places) {
-      ptx::mbarrier_init(ptx::shared_address(&storage_.v_here[thread]), C.threads());
+      ptx::mbarrier_init(ptx::shared_address(&storage_.v_here[thread]), in_boxes() ? V::panels : C.threads());
       ptx::mbarrier_init(ptx::shared_address(&storage_.v_read[thread]), C.threads());
     }
     if (thread < C.warps / 2) ptx::mbarrier_init(ptx::shared_address(&storage_.told[thread]), 64);
     if (thread < 2 * C.warps) storage_.exchange[thread / 4].risen[thread / 2 % 2][thread % 2] = -1;
+    ptx::fence_for_tensor_copies();
     ptx::barrier_sync_block();
   }
 
@@ -93,8 +86,10 @@ class Paired {
     const uint32_t address = storage_.q.address();
     copy_queries<Q, C.threads()>(address, params_, work_, work_.tile * C.block_q, threadIdx.x);
     ptx::cp_async_commit();
-    copy_keys(tiles_.begin, 0);
-    copy_keys(tiles_.begin + 1, 1);
+    if (brings_keys()) {
+      copy_keys(tiles_.begin, 0);
+      if (tiles_.begin + 1 < tiles_.end) copy_keys(tiles_.begin + 1, 1);
+    }
     ptx::cp_async_commit();
     ptx::cp_async_wait<1>();
     if (params_.scale_log2 <= 0) apply_sign<Q, C.threads()>(address, params_.scale_log2, threadIdx.x);
@@ -108,9 +103,12 @@ class Paired {
       q_[k][1][0] = rows_0.x[2], q_[k][1][1] = rows_0.x[3];
       q_[k][2][0] = rows_8.x[2], q_[k][2][1] = rows_8.x[3];
     }
+    ptx::fence_for_tensor_copies();
     ptx::barrier_sync_block();  // Q is read: V may take its place
-    copy_values(tiles_.begin, 0);
-    copy_values(tiles_.begin + 1, 1);
+    if (brings_values()) {
+      copy_values(tiles_.begin, 0);
+      if (tiles_.begin + 1 < tiles_.end) copy_values(tiles_.begin + 1, 1);
+    }
   }
 
   // Beside the products of a tile's weights and values run those of the next tile's keys and queries.
@@ -126,8 +124,10 @@ class Paired {
 #pragma unroll
     for (int n = 0; n < n_blocks; n++) softmax_.weigh(s_, n, exchange(), half(), 0, lane);
     arrive(told());
-    wait(storage_.k_read[0], 0);
-    copy_keys(tiles_.begin + 2, 0);
+    if (brings_keys() && tiles_.begin + 2 < tiles_.end) {
+      wait(storage_.k_read[0], 0);
+      copy_keys(tiles_.begin + 2, 0);
+    }
     k_reader_.move(sizeof(K));
     int v_place = 0;
     uint32_t v_parity = 0;
@@ -143,7 +143,8 @@ class Paired {
   }
 
   // Values of `tile` and, unless it is the last, scores and weights of the next. Barriers are asked some products
-  // before the answer is needed, since it takes as long as those even where it is yes.
+  // before the answer is needed, since it takes as long as those even where it is yes. The next tiles are asked for as
+  // soon as their places are read: memory's time is what there is least of.
   template <bool More>
   __device__ __forceinline__ void step(int tile, int v_place, uint32_t v_parity) {
     const uint32_t round = tile - tiles_.begin, buffer = round % 2, k_place = buffer ^ 1;
@@ -154,22 +155,20 @@ class Paired {
       wait(storage_.k_here[k_place], k_parity);
       tile::zero(s_);
 #pragma unroll
-      for (int k = 0; k < before_told; k++) score(k);
+      for (int k = 0; k < before_values; k++) score(k);
     }
     if (!heard) wait(told(), told_parity_);
     told_parity_ ^= 1;
     const bool risen = PairedSoftmax<C>::risen(exchange(), tile, buffer);
     const uint32_t weights = ptx::shared_address(exchange().weights[buffer]) + lane * 16;
     const bool v_here = asked(storage_.v_here[v_place], v_parity);
-    if constexpr (More) {
-#pragma unroll
-      for (int k = before_told; k < before_values; k++) score(k);
-    }
     if (risen) {
       softmax_.agree(exchange(), half(), tile, buffer, o_);
       arrive(told());
       hear();
     }
+    // What came from behind the sequence's end, of any value, must not meet a weight of 0.
+    [[maybe_unused]] const int keys_left = work_.keys.length - tile * C.block_kv;
     uint32_t p01[4], p2[4];
     ptx::ldmatrix_x4_trans(p01, weights);
     ptx::ldmatrix_x4_trans(p2, weights + 512);
@@ -187,22 +186,21 @@ class Paired {
         arrive(storage_.k_read[k_place]);
         hide(tile + 1);
       }
-      add_values(m, 0, p01, p2[0], p2[1]);
-      if (More && m == 1 && tile + 2 < tiles_.end) {
+      add_values<!More>(m, 0, p01, p2[0], p2[1], keys_left);
+      if (More && m == 0 && brings_values() && tile + 2 < tiles_.end) {
         if (!v_free) wait(storage_.v_read[v_before], v_before_parity);
         copy_values(tile + 2, v_before);
       }
     }
     ptx::ldmatrix_x4_trans(p01, weights + 1024);
     if constexpr (More) softmax_.raise_maximum(s_, exchange(), half(), tile + 1, buffer ^ 1);
-    bool k_free = false;
+    const bool k_free = More && asked(storage_.k_read[k_place], k_parity);
 #pragma unroll
     for (int m = 0; m < value_steps; m++) {
-      add_values(m, 1, p01, p2[2], p2[3]);
+      add_values<!More>(m, 1, p01, p2[2], p2[3], keys_left);
       if constexpr (More) {
         if (m % 2 == 0 && m / 2 < n_blocks) softmax_.weigh(s_, m / 2, exchange(), half(), buffer ^ 1, lane);
-        if (m == value_steps - 4) k_free = asked(storage_.k_read[k_place], k_parity);
-        if (m == value_steps - 2 && tile + 3 < tiles_.end) {
+        if (m == 0 && brings_keys() && tile + 3 < tiles_.end) {
           if (!k_free) wait(storage_.k_read[k_place], k_parity);
           copy_keys(tile + 3, k_place);
         }
@@ -222,13 +220,24 @@ class Paired {
     for (int n = 0; n < n_blocks; n++) ptx::mma_m16n8k16<C.element>(s_.x[0][n], keys.x, q_[k][n][0], q_[k][n][1]);
   }
 
-  // 16 of the warp's columns of o, 16 keys.
+  // 16 of the warp's columns of o, 16 keys. Last: of the keys that are left alone.
+  template <bool Last>
   __device__ __forceinline__ void add_values(int m, int keys16, const uint32_t (&p01)[4], uint32_t p2_low,
-                                             uint32_t p2_high) {
-    const tile::Operand v = v_reader_.load_transposed(keys16, m);
+                                             uint32_t p2_high, int keys_left) {
+    tile::Operand v = v_reader_.load_transposed(keys16, m);
+    if constexpr (Last) {
+      const int key = keys16 * 16 + (ptx::thread_index() & 3) * 2;
+#pragma unroll
+      for (int i = 0; i < 4; i++) v.x[i] &= kept(keys_left - key - i / 2 * 8);
+    }
     ptx::mma_m16n8k16<C.element>(o_.x[m][0], v.x, p01[0], p01[1]);
     ptx::mma_m16n8k16<C.element>(o_.x[m][1], v.x, p01[2], p01[3]);
     ptx::mma_m16n8k16<C.element>(o_.x[m][2], v.x, p2_low, p2_high);
+  }
+
+  // The bits of two numbers of which the first `count` are there.
+  __device__ __forceinline__ static uint32_t kept(int count) {
+    return count >= 2 ? 0xffffffffu : count == 1 ? 0xffffu : 0u;
   }
 
   // Scores of keys that a row does not see become -inf.
@@ -249,21 +258,38 @@ class Paired {
     }
   }
 
+  // A tile comes in panels of 64 features, one by each warp of half 0 (keys) or 1 (values); what lies behind the
+  // sequence's end comes with it. Where there is no engine for that, all warps bring it in pieces.
+  __device__ __forceinline__ bool in_boxes() const { return ptx::has_tensor_copy && paired_params_.in_boxes; }
+  __device__ __forceinline__ bool brings_keys() const { return half() == 0 || !in_boxes(); }
+  __device__ __forceinline__ bool brings_values() const { return half() == 1 || !in_boxes(); }
+
   __device__ __forceinline__ void copy_keys(int tile, int place) {
-    copy(k_copy_, k_to_ + place * static_cast<int>(sizeof(K)), tile);
-    ptx::mbarrier_arrive_after_copies(ptx::shared_address(&storage_.k_here[place]));
+    copy<K>(tile, storage_.k[place], storage_.k_here[place], &paired_params_.k_map, params_.k, params_.k_batch_stride,
+            params_.k_token_stride, params_.k_head_stride, params_.head_dim);
   }
   __device__ __forceinline__ void copy_values(int tile, int place) {
-    copy(v_copy_, v_to_ + place * static_cast<int>(sizeof(V)), tile);
-    ptx::mbarrier_arrive_after_copies(ptx::shared_address(&storage_.v_here[place]));
+    copy<V>(tile, storage_.v[place], storage_.v_here[place], &paired_params_.v_map, params_.v, params_.v_batch_stride,
+            params_.v_token_stride, params_.v_head_stride, params_.head_dim_v);
   }
-  template <class Copy>
-  __device__ __forceinline__ void copy(Copy& tensor, uint32_t to, int tile) {
-    const int keys_left = work_.keys.length - tile * C.block_kv;
-    if (keys_left >= params_.whole_tile) {
-      tensor.issue_whole(to);
-    } else if (tile < tiles_.end) {
-      tensor.issue_part(to, keys_left);
+  template <class Tile>
+  __device__ __forceinline__ void copy(int tile, Tile& place, const uint64_t& here, const AttentionTensorMap* map,
+                                       const void* tensor, int64_t batch, int64_t token, int64_t head, int features) {
+    static_assert(Tile::panels == C.warps / 2);
+    const uint32_t to = ptx::shared_address(place.data), barrier = ptx::shared_address(&here);
+    const int thread = ptx::thread_index();
+    if (in_boxes()) {
+      if ((thread & 31) != 0) return;
+      ptx::mbarrier_arrive_expecting(barrier, Tile::panel_bytes);
+      const bool packed = params_.cu_seqlens_k != nullptr;
+      ptx::tensor_copy(to + pair() * Tile::panel_bytes, map, pair() * 64, work_.head_k,
+                       (packed ? work_.keys.begin : 0) + tile * C.block_kv, packed ? 0 : work_.key_row, barrier);
+    } else {
+      const char* matrix = static_cast<const char*>(tensor) + 2 * work_.key_offset(params_, batch, token, head);
+      tile::TileCopy<Tile, C.threads()> pieces(matrix, token * 2, features, tile * C.block_kv, thread);
+      pieces.issue_part(to + tile::CopyMap<Tile, C.threads()>(thread).offset(0, 0),
+                        work_.keys.length - tile * C.block_kv);
+      ptx::mbarrier_arrive_after_copies(barrier);
     }
   }
 
@@ -286,14 +312,12 @@ class Paired {
 
   PairedStorage<C>& storage_;
   const AttentionForwardParams& params_;
+  const AttentionPairedParams& paired_params_;
   const ForwardWork& work_;
   const int warp_, pair_row_;
   const KeyTiles tiles_, pair_tiles_;
   tile::Reader<K, tile::Order::rows_first> k_reader_;
   tile::Reader<V, tile::Order::cols_first> v_reader_;
-  tile::TileCopy<K, C.threads()> k_copy_;
-  tile::TileCopy<V, C.threads()> v_copy_;
-  const uint32_t k_to_, v_to_;  // where this thread's first chunk of the first places goes
   uint32_t told_parity_ = 0;
   PairedSoftmax<C> softmax_;
   uint32_t q_[k_steps][n_blocks][2];
@@ -302,12 +326,12 @@ class Paired {
 };
 
 template <ForwardConfig C>
-__device__ __forceinline__ void paired(const AttentionForwardParams& params) {
+__device__ __forceinline__ void paired(const AttentionPairedParams& params) {
   static_assert(C.valid() && C.paired);
   static_assert(sizeof(PairedStorage<C>) == C.dynamic_bytes(), "what a launch asks for");
-  extern __shared__ __align__(128) char shared[];
-  const TilePart mine(params, blockIdx.x);
-  const ForwardWork work(params, mine.tile);
+  extern __shared__ __align__(1024) char shared[];
+  const TilePart mine(params.call, blockIdx.x);
+  const ForwardWork work(params.call, mine.tile);
   if (work.tile * C.block_q >= work.rows) return;  // a shorter sequence than the grid is made for
   Paired<C>(*reinterpret_cast<PairedStorage<C>*>(shared), params, work, mine).run();
 }

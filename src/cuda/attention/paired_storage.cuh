@@ -19,8 +19,8 @@ struct PairExchange {
 template <ForwardConfig C>
 struct PairedStorage {
   using Q = tile::SharedTile<C.block_q, C.head_dim>;
-  using K = tile::SharedTile<C.block_kv, C.head_dim>;
-  using V = tile::SharedTile<C.block_kv, C.head_dim_v>;
+  using K = tile::PanelTile<C.block_kv, C.head_dim>;  // as tensor copies write them
+  using V = tile::PanelTile<C.block_kv, C.head_dim_v>;
   static constexpr int k_places = 2, v_places = 3;
 
   union {  // Q is read once, to registers, before the first V is loaded.

@@ -1,5 +1,6 @@
 // Copies by the tensor engine (TMA, from SM90): to shared memory they complete on an mbarrier, from it in groups. One
-// thread asks for a whole box, and no instruction of the warps carries its bytes.
+// thread asks for a whole box, and no instruction of the warps carries its bytes. To shared::cta: given any place of a
+// cluster, machine code for SM120 first asks whose it is.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared_address, const void*
                                             uint32_t mbarrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "cp.async.bulk.tensor.4d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(shared_address),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
       : "memory");
@@ -72,7 +73,7 @@ __device__ __forceinline__ void bulk_copy(uint32_t shared_address, const void* g
                                           uint32_t mbarrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address),
+      "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address),
       "l"(global), "r"(bytes), "r"(mbarrier)
       : "memory");
 #endif
