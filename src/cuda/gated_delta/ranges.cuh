@@ -102,8 +102,10 @@ class RangeWalk {
         second = inside, second_at = i;
       }
     }
-    // A chunk of all columns takes 8/5 of half of them. What is more than a block's own share makes it late.
-    work.narrow = second > 0 && 8 * (most - second) < 3 * (work.range.end - work.range.emit);
+    // A chunk of all columns takes 8/5 of half of them, and what is more than a block's own share makes it late: so two
+    // that share one range do best from 5/16 and 11/16 on. From a quarter on here, or a block between two ranges of
+    // which it has less than that is given both.
+    work.narrow = second > 0 && 2 * (most - second) < work.range.end - work.range.emit;
     if (!work.narrow) return index_ == most_at;
     if (index_ != most_at && index_ != second_at) return false;
     work.value_block = 2 * value_block_ + (index_ == second_at);
