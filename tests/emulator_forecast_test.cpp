@@ -66,6 +66,18 @@ void expect_within(std::span<const Measured> all, double share) {
 TEST(Forecast, HoldsWhereItWasFitted) { expect_within(kFitted, 0.10); }
 TEST(Forecast, ForetellsTheRest) { expect_within(kForetold, 0.15); }
 
+void gated_delta_on_an_h200(int64_t heads_k, int64_t heads_v, int64_t batch, int64_t seqlen, Forecast* forecast) {
+  const GatedDeltaForecastRequest request{.arch = parse_arch("sm120"),
+                                          .dim_k = 128,
+                                          .dim_v = 128,
+                                          .batch = batch,
+                                          .heads_k = heads_k,
+                                          .heads_v = heads_v,
+                                          .seqlen = seqlen};
+  const Status status = forecast_gated_delta(*find_device("h200"), request, forecast);
+  ASSERT_TRUE(status.ok()) << status.message;
+}
+
 // Preparation and sequential kernel, without context parallelism, ms (bench/results/h200/gated-delta-forward.md, the
 // latest of each shape). Two constants were fitted on kernels before these, on the first row's preparation alone and on
 // the second row.
@@ -79,15 +91,7 @@ TEST(Forecast, GatedDeltaOnAnH200) {
                   {16, 48, 8, 1024, 0.200, true}};
   for (const auto& m : measured) {
     Forecast f;
-    const GatedDeltaForecastRequest request{.arch = parse_arch("sm120"),
-                                            .dim_k = 128,
-                                            .dim_v = 128,
-                                            .batch = m.batch,
-                                            .heads_k = m.heads_k,
-                                            .heads_v = m.heads_v,
-                                            .seqlen = m.seqlen};
-    const Status status = forecast_gated_delta(*find_device("h200"), request, &f);
-    ASSERT_TRUE(status.ok()) << status.message;
+    ASSERT_NO_FATAL_FAILURE(gated_delta_on_an_h200(m.heads_k, m.heads_v, m.batch, m.seqlen, &f));
     EXPECT_EQ(f.kernel, m.wide ? "gated_delta_wide_bf16_k128" : "gated_delta_forward_bf16_k128_v64");
     EXPECT_EQ(f.composed_chunks > 0, m.composed) << m.heads_v;
     if (m.composed) {
@@ -108,15 +112,7 @@ TEST(Forecast, RangesOnAnH200) {
                   {16, 32, 1, 32768, 66, 0.464}, {16, 64, 1, 32768, 33, 0.814}, {16, 48, 1, 128, 0, 0}};
   for (const auto& m : measured) {
     Forecast f;
-    const GatedDeltaForecastRequest request{.arch = parse_arch("sm120"),
-                                            .dim_k = 128,
-                                            .dim_v = 128,
-                                            .batch = m.batch,
-                                            .heads_k = m.heads_k,
-                                            .heads_v = m.heads_v,
-                                            .seqlen = m.seqlen};
-    const Status status = forecast_gated_delta(*find_device("h200"), request, &f);
-    ASSERT_TRUE(status.ok()) << status.message;
+    ASSERT_NO_FATAL_FAILURE(gated_delta_on_an_h200(m.heads_k, m.heads_v, m.batch, m.seqlen, &f));
     EXPECT_EQ(f.ranges, m.ranges);
     if (m.ranges == 0) continue;
     EXPECT_NEAR(f.range_seconds * 1e3 / m.ms, 1, 0.2) << m.heads_v << " heads, " << m.batch << " x " << m.seqlen;

@@ -61,21 +61,6 @@ TEST_F(EmulatorGatedDeltaAhead, SkippedAndEmptySequences) {
   expect_same_bits(x);
 }
 
-GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, int64_t sequences, int64_t tokens, int sm_count,
-                        flashdelta_context_parallel parallel = FLASHDELTA_CONTEXT_PARALLEL_EXACT,
-                        const char* arch = "sm120", int64_t dim = 128) {
-  GatedDeltaProblem p;
-  p.q.dtype = FLASHDELTA_BF16;
-  p.dim_k = p.dim_v = dim;
-  p.heads_k = heads_k, p.heads_v = heads_v;
-  p.sequences = sequences, p.tokens = p.max_tokens = tokens;
-  p.context_parallel = parallel;
-  p.decay_threshold = -9;
-  GatedDeltaKernels kernels;
-  EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch(arch), &kernels).ok());
-  return gated_delta_parts(p, kernels, sm_count);
-}
-
 // Three warps a block where four would take a key head's value heads in as many turns.
 TEST(GatedDeltaPreparation, FewestTurnsThenFewestWarps) {
   for (const auto& [group, warps] : {std::pair{1, 3}, {2, 3}, {3, 3}, {4, 4}, {5, 3}, {6, 3}, {8, 4}, {9, 3}}) {
@@ -93,20 +78,24 @@ TEST(GatedDeltaPreparation, FewestTurnsThenFewestWarps) {
 TEST(GatedDeltaAhead, WhereIdleMultiprocessorsKeepAhead) {
   constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF, decay_start = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
   for (auto parallel : {off, FLASHDELTA_CONTEXT_PARALLEL_EXACT}) {
-    EXPECT_EQ(planned(16, 48, 1, 32768, 132, parallel).ahead_blocks, 36);  // 96 blocks of the forward kernel
-    EXPECT_EQ(planned(16, 48, 1, 32768, 170, parallel).ahead_blocks, 74);
-    EXPECT_EQ(planned(16, 48, 1, 8192, 132, parallel).ahead_blocks, 36);
-    EXPECT_EQ(planned(16, 64, 1, 32768, 132, parallel).ahead_blocks, 0);  // 4 idle ones are too few
-    EXPECT_EQ(planned(16, 48, 4, 8192, 132, parallel).ahead_blocks, 0);   // and here there is none
+    EXPECT_EQ(planned({16, 48, 1, 32768, parallel}).ahead_blocks, 36);  // 96 blocks of the forward kernel
+    EXPECT_EQ(planned({16, 48, 1, 32768, parallel, 170}).ahead_blocks, 74);
+    EXPECT_EQ(planned({16, 48, 1, 8192, parallel}).ahead_blocks, 36);
+    EXPECT_EQ(planned({16, 64, 1, 32768, parallel}).ahead_blocks, 0);  // 4 idle ones are too few
+    EXPECT_EQ(planned({16, 48, 4, 8192, parallel}).ahead_blocks, 0);   // and here there is none
   }
-  EXPECT_EQ(planned(2, 8, 1, 32768, 132, off).ahead_blocks, 116);
-  EXPECT_EQ(planned(2, 8, 1, 64, 132).ahead_blocks, 1);  // all there is to do
-  EXPECT_TRUE(planned(2, 8, 1, 32768, 132).composed());  // which gains more
-  EXPECT_EQ(planned(2, 8, 1, 32768, 132).ahead_blocks, 0);
-  EXPECT_GT(planned(16, 48, 1, 32768, 132, decay_start).ranges, 0);
-  EXPECT_EQ(planned(16, 48, 1, 32768, 132, decay_start).ahead_blocks, 0);
-  EXPECT_EQ(planned(16, 48, 1, 32768, 132, off, "sm89").ahead_blocks, 0);  // kernels start one after another
-  EXPECT_EQ(planned(2, 8, 1, 4096, 132, off, "sm120", 256).ahead_blocks, 0);
+  EXPECT_EQ(planned({2, 8, 1, 32768, off}).ahead_blocks, 116);
+  EXPECT_EQ(planned({2, 8, 1, 64}).ahead_blocks, 1);  // all there is to do
+  EXPECT_TRUE(planned({2, 8, 1, 32768}).composed());  // which gains more
+  EXPECT_EQ(planned({2, 8, 1, 32768}).ahead_blocks, 0);
+  EXPECT_GT(planned({16, 48, 1, 32768, decay_start}).ranges, 0);
+  EXPECT_EQ(planned({16, 48, 1, 32768, decay_start}).ahead_blocks, 0);
+  EXPECT_EQ(planned({.heads_k = 16, .heads_v = 48, .sequences = 1, .tokens = 32768, .parallel = off, .arch = "sm89"})
+                .ahead_blocks,
+            0);  // kernels start one after another
+  EXPECT_EQ(
+      planned({.heads_k = 2, .heads_v = 8, .sequences = 1, .tokens = 4096, .parallel = off, .dim = 256}).ahead_blocks,
+      0);
 }
 
 }  // namespace

@@ -85,18 +85,10 @@ TEST_F(EmulatorGatedDeltaParts, LengthsAroundAPart) {
 TEST_F(EmulatorGatedDeltaParts, StatesInEveryForm) {
   Options x = options();
   x.lengths = {100, 0, 33, 160};
-  for (bool value_major : {false, true}) {
-    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
-      x.value_major = value_major;
-      x.state_dtype = state_dtype;
-      x.initial = x.final = true;
-      expect_right_in_parts(x, none, 1);
-      x.initial = false;
-      expect_right_in_parts(x, strong, 1);
-      x.initial = true, x.final = false;
-      expect_right_in_parts(x, none, 2);
-    }
-  }
+  for_each_form_of_state(x, [](const Options& form) {
+    expect_right_in_parts(form, none, form.final ? 1 : 2);
+    expect_right_in_parts(form, strong, 1);
+  });
 }
 
 // The last part may end before the first has begun: the final state may lie where the initial one does.
@@ -171,40 +163,22 @@ TEST_F(EmulatorGatedDeltaParts, PartsThatStartEarlyUnderExact) {
 
 // ---- What the plan offers ----
 
-GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, std::vector<int64_t> lengths, int sm_count,
-                        bool packed = true, int64_t max_tokens = 0) {
-  GatedDeltaProblem p;
-  p.q.dtype = FLASHDELTA_BF16;
-  p.dim_k = p.dim_v = 128;
-  p.heads_k = heads_k, p.heads_v = heads_v;
-  p.sequences = static_cast<int64_t>(lengths.size());
-  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  p.tokens = packed ? total : lengths[0];
-  p.max_tokens = packed ? (max_tokens > 0 ? max_tokens : total) : lengths[0];
-  static const int32_t offsets = 0;
-  if (packed) p.cu_seqlens = {const_cast<int32_t*>(&offsets), FLASHDELTA_INT32, 1};
-  GatedDeltaKernels kernels;
-  const ArchProfile& arch = *parse_arch("sm120");
-  EXPECT_TRUE(choose_gated_delta_kernels(p, arch, &kernels).ok());
-  const GatedDeltaParts parts = gated_delta_parts(p, kernels, sm_count);
-  size_t bytes = 0;
-  EXPECT_TRUE(gated_delta_forward_workspace_on(p, arch, sm_count, &bytes).ok());
-  EXPECT_EQ(bytes, gated_delta_workspace(p, kernels, parts).total);
-  return parts;
-}
-
 TEST(GatedDeltaParts, ComposedWhereHeadsLeaveTheCardIdle) {
-  const GatedDeltaParts few = planned(2, 8, {32768}, 132);
+  const auto packed = [](int64_t heads_k, int64_t heads_v, int64_t sequences, int64_t tokens, int64_t max_tokens) {
+    return planned(
+        {.heads_k = heads_k, .heads_v = heads_v, .sequences = sequences, .tokens = tokens, .max_tokens = max_tokens});
+  };
+  const GatedDeltaParts few = packed(2, 8, 1, 32768, 32768);
   EXPECT_TRUE(few.composed());
   EXPECT_EQ(few.chunks, 114);
   EXPECT_EQ(few.most, 9);
-  EXPECT_TRUE(planned(2, 8, {28672, 4096}, 132, true, 28672).composed());
-  EXPECT_TRUE(planned(2, 8, {4096}, 170, false).composed());
-  EXPECT_FALSE(planned(16, 48, {32768}, 132).composed());  // a pass more costs more than idle blocks
-  EXPECT_FALSE(planned(2, 8, {512}, 132).composed());
-  EXPECT_FALSE(planned(2, 8, std::vector<int64_t>(8, 32768), 132, true, 32768).composed());
-  EXPECT_TRUE(planned(2, 8, std::vector<int64_t>(8, 32768), 132).composed());  // one may have all tokens
-  EXPECT_FALSE(planned(2, 8, std::vector<int64_t>(2050, 30), 132).composed());
+  EXPECT_TRUE(packed(2, 8, 2, 16384, 28672).composed());  // 28672 and 4096
+  EXPECT_TRUE(planned({2, 8, 1, 4096, FLASHDELTA_CONTEXT_PARALLEL_EXACT, 170}).composed());
+  EXPECT_FALSE(packed(16, 48, 1, 32768, 32768).composed());  // a pass more costs more than idle blocks
+  EXPECT_FALSE(packed(2, 8, 1, 512, 512).composed());
+  EXPECT_FALSE(packed(2, 8, 8, 32768, 32768).composed());
+  EXPECT_TRUE(packed(2, 8, 8, 32768, 8 * 32768).composed());  // one may have all tokens
+  EXPECT_FALSE(packed(2, 8, 2050, 30, 2050 * 30).composed());
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ void refill(Call& call, Gate gate) {
   call.g.refill([&](int64_t i) { return gate(i); });
 }
 
-void expect_right(const Options& x, Gate gate, const GatedDeltaParts& parts, uint32_t seed = 1, double factor = 1) {
+void expect_right(const Options& x, Gate gate, const GatedDeltaParts& parts, uint32_t seed = 1) {
   SCOPED_TRACE(testing::Message() << parts.ranges << " ranges, pieces of " << parts.least_piece);
   Call call(x);
   refill(call, gate);
-  expect_right_on_emulator(call, seed, factor, parts);
+  expect_right_on_emulator(call, seed, 1, parts);
 }
 
 // No cut starts early: whole sequences, or halves of their columns.
@@ -102,11 +102,11 @@ TEST_F(EmulatorGatedDeltaRanges, OneLongAmongThousands) {
   x.gap = 0;
   x.initial = x.final = false;
   for (int64_t at : {0, 700, 1099}) {
-    x.lengths = std::vector<int64_t>(1100, 1);
+    x.lengths = std::vector<int64_t>(1100, 8);
     for (int64_t n = 0; n < 1100; n += 3) x.lengths[n] = 0;
     x.lengths[at] = 1100;
     x.seed = static_cast<uint64_t>(at);
-    expect_right(x, strong, in_ranges(7), 1, 1.25);  // of single tokens some are wrong by more
+    expect_right(x, first_head, in_ranges(7));
     for (int64_t least : {int64_t{2}, kWhole}) expect_bits_of_narrow_blocks(x, none, in_ranges(12, least));
   }
 }
@@ -114,18 +114,9 @@ TEST_F(EmulatorGatedDeltaRanges, OneLongAmongThousands) {
 TEST_F(EmulatorGatedDeltaRanges, StatesInEveryForm) {
   Options x = options();
   x.lengths = {140, 0, 33, 200};
-  for (bool value_major : {false, true}) {
-    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
-      x.value_major = value_major;
-      x.state_dtype = state_dtype;
-      x.initial = x.final = true;
-      for (Gate gate : {none, strong}) expect_right(x, gate, in_ranges(5));
-      x.initial = false;
-      expect_right(x, strong, in_ranges(5));
-      x.initial = true, x.final = false;
-      expect_right(x, first_head, in_ranges(5));
-    }
-  }
+  for_each_form_of_state(x, [](const Options& form) {
+    for (Gate gate : {none, strong, first_head}) expect_right(form, gate, in_ranges(5));
+  });
 }
 
 TEST_F(EmulatorGatedDeltaRanges, PoolsSkipsAndPlace) {
@@ -165,46 +156,31 @@ TEST_F(EmulatorGatedDeltaRanges, TheSameBitsAgain) {
 
 // ---- What the plan offers ----
 
-GatedDeltaParts planned(int64_t heads_k, int64_t heads_v, int64_t batch, int64_t tokens,
-                        flashdelta_context_parallel parallel, flashdelta_dtype dtype = FLASHDELTA_BF16,
-                        bool in_place = false) {
-  GatedDeltaProblem p;
-  p.q.dtype = p.o.dtype = dtype;
-  p.dim_k = p.dim_v = 128;
-  p.heads_k = heads_k, p.heads_v = heads_v;
-  p.sequences = batch;
-  p.tokens = p.max_tokens = tokens;
-  p.context_parallel = parallel;
-  p.decay_threshold = -9;
-  float state;
-  if (in_place) p.initial = p.final = {reinterpret_cast<char*>(&state), FLASHDELTA_FP32, batch, 0, 0, 0};
-  GatedDeltaKernels kernels;
-  EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch("sm120"), &kernels).ok());
-  return gated_delta_parts(p, kernels, 132);
-}
-
 TEST(GatedDeltaRanges, WhereStatesFade) {
   const auto parallel = FLASHDELTA_CONTEXT_PARALLEL_DECAY_START;
   for (auto [heads_k, heads_v, batch, tokens, ranges] : {std::array<int64_t, 5>{16, 48, 1, 32768, 44},
                                                          {16, 48, 4, 8192, 44},
                                                          {16, 32, 1, 32768, 66},
                                                          {2, 8, 1, 32768, 33}}) {
-    const GatedDeltaParts parts = planned(heads_k, heads_v, batch, tokens, parallel);
+    PlannedShape shape{heads_k, heads_v, batch, tokens, parallel};
+    const GatedDeltaParts parts = planned(shape);
     EXPECT_EQ(parts.ranges, ranges);
     EXPECT_LT(parts.least_piece, parts.most_early);
     EXPECT_EQ(parts.ahead_blocks, 0);
-    EXPECT_NE(planned(heads_k, heads_v, batch, tokens, parallel, FLASHDELTA_BF16, true).least_piece, parts.least_piece);
+    shape.in_place = true;
+    EXPECT_NE(planned(shape).least_piece, parts.least_piece);
   }
-  EXPECT_EQ(planned(16, 48, 1, 32768, parallel, FLASHDELTA_FP16).ranges, 0);
-  EXPECT_EQ(planned(2, 8, 1, 512, parallel).ranges, 0);  // no room to start early
+  EXPECT_EQ(planned({16, 48, 1, 32768, parallel, 132, FLASHDELTA_FP16}).ranges, 0);
+  EXPECT_EQ(planned({2, 8, 1, 512, parallel}).ranges, 0);  // no room to start early
 }
 
 TEST(GatedDeltaRanges, WhereSequencesAreManyAndStatesDoNot) {
-  const GatedDeltaParts parts = planned(16, 48, 8, 1024, FLASHDELTA_CONTEXT_PARALLEL_OFF);
+  constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+  const GatedDeltaParts parts = planned({16, 48, 8, 1024, off});
   EXPECT_EQ(parts.ranges, 44);
   EXPECT_EQ(parts.least_piece, kWhole);
-  EXPECT_EQ(planned(16, 80, 8, 1024, FLASHDELTA_CONTEXT_PARALLEL_OFF).ranges, 26);
-  EXPECT_EQ(planned(16, 48, 1, 32768, FLASHDELTA_CONTEXT_PARALLEL_OFF).ranges, 0);
+  EXPECT_EQ(planned({16, 80, 8, 1024, off}).ranges, 26);
+  EXPECT_EQ(planned({16, 48, 1, 32768, off}).ranges, 0);
 }
 
 }  // namespace

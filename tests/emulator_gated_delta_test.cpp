@@ -83,19 +83,9 @@ TEST_F(EmulatorGatedDelta, GatesAndNormsInTheKernel) {
 }
 
 TEST_F(EmulatorGatedDelta, StatesInEveryForm) {
-  for (bool value_major : {false, true}) {
-    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
-      Options x = small();
-      x.lengths = {40, 0, 33};
-      x.value_major = value_major;
-      x.state_dtype = state_dtype;
-      expect_right_on_emulator(x);
-      x.initial = false;
-      expect_right_on_emulator(x);
-      x.initial = true, x.final = false;
-      expect_right_on_emulator(x);
-    }
-  }
+  Options x = small();
+  x.lengths = {40, 0, 33};
+  for_each_form_of_state(x, [](const Options& form) { expect_right_on_emulator(form); });
 }
 
 TEST_F(EmulatorGatedDelta, PoolsSkipsAndPlace) {

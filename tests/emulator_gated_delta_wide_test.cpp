@@ -71,16 +71,9 @@ TEST_F(EmulatorGatedDeltaWide, AnyMixGivesTheSameBits) {
 TEST_F(EmulatorGatedDeltaWide, StatesInEveryForm) {
   Options x = options();
   x.lengths = {40, 0, 33};
-  for (bool value_major : {false, true}) {
-    for (auto state_dtype : {FLASHDELTA_FP32, FLASHDELTA_BF16}) {
-      x.value_major = value_major;
-      x.state_dtype = state_dtype;
-      x.initial = x.final = true;
-      expect_wide(x, none);
-      x.initial = false;
-      expect_wide(x, strong);
-    }
-  }
+  for_each_form_of_state(x, [](const Options& form) {
+    for (Gate gate : {none, strong}) expect_wide(form, gate);
+  });
 }
 
 TEST_F(EmulatorGatedDeltaWide, PoolsSkipsAndPlace) {
@@ -102,21 +95,10 @@ TEST_F(EmulatorGatedDeltaWide, WithoutATensorEngine) {
 }
 
 TEST(GatedDeltaWideBlocks, WhereBlocksAreMany) {
-  const auto planned = [](int64_t batch, int64_t tokens) {
-    GatedDeltaProblem p;
-    p.q.dtype = p.o.dtype = FLASHDELTA_BF16;
-    p.dim_k = p.dim_v = 128;
-    p.heads_k = 16, p.heads_v = 48;
-    p.sequences = batch;
-    p.tokens = p.max_tokens = tokens;
-    p.context_parallel = FLASHDELTA_CONTEXT_PARALLEL_OFF;
-    GatedDeltaKernels kernels;
-    EXPECT_TRUE(choose_gated_delta_kernels(p, *parse_arch("sm120"), &kernels).ok());
-    return gated_delta_parts(p, kernels, 132);
-  };
-  EXPECT_FALSE(planned(1, 32768).wide());       // 96 narrow blocks have a place each
-  EXPECT_EQ(planned(4, 8192).wide_units, 132);  // a round, and narrow blocks in the second
-  EXPECT_EQ(planned(4, 8192).ranges, 0);
+  constexpr auto off = FLASHDELTA_CONTEXT_PARALLEL_OFF;
+  EXPECT_FALSE(planned({16, 48, 1, 32768, off}).wide());       // 96 narrow blocks have a place each
+  EXPECT_EQ(planned({16, 48, 4, 8192, off}).wide_units, 132);  // a round, and narrow blocks in the second
+  EXPECT_EQ(planned({16, 48, 4, 8192, off}).ranges, 0);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "core/profiles.hpp"
 #include "core/status.hpp"
+#include "cuda/tensor_map.h"
 
 namespace flashdelta {
 
@@ -44,10 +45,6 @@ struct TensorLayout {
   std::array<uint64_t, 4> sizes{};
   std::array<uint64_t, 3> strides{};  // bytes, of dimensions 1, 2 and 3
   std::array<uint32_t, 4> box{};
-};
-
-struct alignas(128) EncodedTensorMap {
-  std::array<uint64_t, 16> words{};
 };
 
 // Tokens as kernels copy them: sizes are of features, heads, tokens and sequences, strides in elements of the last

@@ -109,7 +109,7 @@ bool EmulatorDevice::map_tensor(const TensorLayout& layout, EncodedTensorMap* ma
                                    .box = layout.box};
   static_assert(sizeof mapped <= sizeof *map);
   if (!info_.arch->features.bulk_copy || !mapped.is_valid()) return false;
-  std::memcpy(map->words.data(), &mapped, sizeof mapped);
+  std::memcpy(map->words, &mapped, sizeof mapped);
   return true;
 }
 

@@ -1,6 +1,4 @@
 // A problem as the kernels take it.
-#include <cstring>
-
 #include "device/gated_delta_forward.hpp"
 
 namespace flashdelta {
@@ -99,15 +97,10 @@ GatedDeltaForwardParams gated_delta_forward_params(const GatedDeltaProblem& p, c
 void map_gated_delta_tensors(const Device& device, const ArchProfile& arch, const GatedDeltaProblem& p,
                              GatedDeltaForwardParams* params) {
   if (!arch.features.bulk_copy || p.tokens == 0 || p.sequences == 0) return;
-  const auto map = [&](const Rows& rows, int64_t heads, int64_t features, GatedDeltaTensorMap* out) {
-    const TensorLayout layout =
-        token_boxes(rows.data, {features, heads, p.tokens, p.cu_seqlens ? 1 : p.sequences},
-                    {rows.head_stride, rows.token_stride, rows.outer_stride}, gated_delta_chunk);
-    EncodedTensorMap encoded;
-    if (!device.map_tensor(layout, &encoded)) return false;
-    static_assert(sizeof encoded == sizeof *out);
-    std::memcpy(out, encoded.words.data(), sizeof *out);
-    return true;
+  const auto map = [&](const Rows& rows, int64_t heads, int64_t features, EncodedTensorMap* out) {
+    return device.map_tensor(token_boxes(rows.data, {features, heads, p.tokens, p.cu_seqlens ? 1 : p.sequences},
+                                         {rows.head_stride, rows.token_stride, rows.outer_stride}, gated_delta_chunk),
+                             out);
   };
   params->tensor_copies = map(p.k, p.heads_k, p.dim_k, &params->k_map) &&
                           map(p.q, p.heads_k, p.dim_k, &params->q_map) && map(p.v, p.heads_v, p.dim_v, &params->v_map);

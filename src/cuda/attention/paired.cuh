@@ -273,7 +273,7 @@ class Paired {
             params_.v_token_stride, params_.v_head_stride, params_.head_dim_v);
   }
   template <class Tile>
-  __device__ __forceinline__ void copy(int tile, Tile& place, const uint64_t& here, const AttentionTensorMap* map,
+  __device__ __forceinline__ void copy(int tile, Tile& place, const uint64_t& here, const EncodedTensorMap* map,
                                        const void* tensor, int64_t batch, int64_t token, int64_t head, int features) {
     static_assert(Tile::panels == C.warps / 2);
     const uint32_t to = ptx::shared_address(place.data), barrier = ptx::shared_address(&here);

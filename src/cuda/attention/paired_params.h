@@ -3,21 +3,17 @@
 #define FLASHDELTA_CUDA_ATTENTION_PAIRED_PARAMS_H
 
 #include "cuda/attention/forward_params.h"
+#include "cuda/tensor_map.h"
 
 #ifdef __cplusplus
 namespace flashdelta {
 #endif
 
-/* A tensor map as the device's copy engine reads it (cuTensorMapEncodeTiled). */
-typedef struct AttentionTensorMap {
-  uint64_t words[16];
-} __attribute__((aligned(128))) AttentionTensorMap;
-
 typedef struct AttentionPairedParams {
   AttentionForwardParams call;
   int32_t in_boxes; /* whether the maps are there: k and v as [batch, token, head, feature], boxes of a tile's keys and
                      * 64 features */
-  AttentionTensorMap k_map, v_map;
+  EncodedTensorMap k_map, v_map;
 } AttentionPairedParams;
 
 #ifdef __cplusplus

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "cuda/tensor_map.h"
+
 #ifdef __cplusplus
 namespace flashdelta {
 #endif
@@ -38,11 +40,6 @@ typedef struct GatedDeltaInts {
   int32_t is_64;
   int32_t reserved;
 } GatedDeltaInts;
-
-/* A tensor map as the device's copy engine reads it (cuTensorMapEncodeTiled). */
-typedef struct GatedDeltaTensorMap {
-  uint64_t words[16];
-} __attribute__((aligned(128))) GatedDeltaTensorMap;
 
 typedef struct GatedDeltaForwardParams {
   GatedDeltaRows q, k, v, o;
@@ -84,7 +81,7 @@ typedef struct GatedDeltaForwardParams {
   int32_t* done; /* [teams]: of the preparation that runs beside the forward kernel (ahead.cuh) */
   int32_t teams; /* 0: it has run before */
   int32_t reserved;
-  GatedDeltaTensorMap k_map, q_map, v_map, o_map;
+  EncodedTensorMap k_map, q_map, v_map, o_map;
 } GatedDeltaForwardParams;
 
 #ifdef __cplusplus
